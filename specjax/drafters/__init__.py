@@ -1,0 +1,19 @@
+# Copyright 2026 The specjax authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Drafters: each proposes the block of tokens that the target then scores."""
+
+from specjax.drafters.draft_model import DraftModel
+from specjax.drafters.empty import Empty
+from specjax.drafters.fallback import Fallback
+from specjax.drafters.prompt_lookup import PromptLookup
+
+# By name: what the command line and the contract tests know. A new drafter goes in here, and
+# the contract test fails until it has an example.
+REGISTRY = {
+  "autoregressive": Empty,
+  "draft_model": DraftModel,
+  "fallback": Fallback,
+  "prompt_lookup": PromptLookup,
+}
+
+__all__ = ["REGISTRY", "DraftModel", "Empty", "Fallback", "PromptLookup"]

@@ -1,0 +1,65 @@
+# Copyright 2026 The specjax authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Target match: sample the target, keep a drafted token if it is that sample.
+
+The rule of systems that compare drafts with the target's own sample (REST, He et al. 2023,
+arXiv 2311.08252, among them). It is exact at any temperature *because the sample itself is
+emitted on a mismatch*; drawing again after a mismatch would bias the output towards drafts. It
+accepts with sum p q where rejection sampling accepts with sum min(p, q), so the drafts that
+serve it best are argmax drafts.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+from specjax import sampling
+from specjax.types import Array, Context, Draft, PolicyContext, Verdict
+from specjax.verifiers.tree_scan import scan_tree
+
+
+@dataclasses.dataclass(frozen=True)
+class MatchRule:
+  """The law is the target's sample at that position, a single token id `[]` int32."""
+
+  def law(
+    self, policy: sampling.SamplingPolicy, logits: Array, context: PolicyContext, draw_key: Array
+  ) -> Array:
+    """Draws the target's token; the one key of the position is used here, not in `draw`."""
+    log_probs = sampling.log_probs(policy, logits, context)
+    return sampling.draw(draw_key, log_probs).astype(jnp.int32)
+
+  def judge(
+    self, law: Array, token: Array, log_probs: Array | None, uniform: Array
+  ) -> tuple[Array, Array]:
+    """Accepts the sample only, and keeps it after a mismatch."""
+    del log_probs, uniform
+    return token == law, law
+
+  def draw(self, law: Array, draw_key: Array) -> Array:
+    """The sample that the drafts were compared with."""
+    del draw_key
+    return law
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetMatch:
+  """Keeps the longest path of a draft that is the target's own sampled continuation.
+
+  With row keys fixed, the output does not depend on the drafter at all: every position's
+  token is drawn by that position's key.
+  """
+
+  @property
+  def lossless(self) -> bool:
+    """The output has exactly the target's law under the policy."""
+    return True
+
+  def check(self, policy: Any) -> None:
+    """Every policy is served."""
+    del policy
+
+  def verify(self, draft: Draft, logits: Array, context: Context, max_depth: int) -> Verdict:
+    """See `specjax.types.Verifier.verify`."""
+    return scan_tree(MatchRule(), draft, logits, context, max_depth)
