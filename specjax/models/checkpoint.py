@@ -1,0 +1,165 @@
+# Copyright 2026 The specjax authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The one door to all checkpoints: a name or a path to model, parameters and tokenizer."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specjax.models import gguf_checkpoint, gguf_tokenizer, resolver
+from specjax.models.gguf_file import GGUFFile, is_gguf, open_gguf
+from specjax.models.huggingface import load_huggingface
+from specjax.models.text_files import read_json_if_there
+from specjax.models.tokenizer import Tokenizer
+from specjax.models.transformer import Transformer
+from specjax.types import Params
+
+# How chat templates end a turn. A GGUF file without an `eot_token_id` may still mean one.
+_END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Checkpoint:
+  """A model that is ready to decode.
+
+  Attributes:
+    model: the architecture; static.
+    params: its parameters.
+    tokenizer: None where the checkpoint has none, or none was asked for.
+    eos_ids: the tokens that end a text; may be several, or none.
+    name: what it was asked for as.
+    source: where it came from, for result files: a file, or what the resolver says.
+  """
+
+  model: Transformer
+  params: Params
+  tokenizer: Tokenizer | None
+  eos_ids: tuple[int, ...]
+  name: str
+  source: str
+
+
+def load(
+  name_or_path: str | os.PathLike,
+  *,
+  dtype: Any = None,
+  precision: str | None = None,
+  tokenizer: bool = True,
+  cache_dir: str | os.PathLike | None = None,
+  log: Callable[[str], object] = print,
+) -> Checkpoint:
+  """Loads a checkpoint.
+
+  Args:
+    name_or_path: a Hugging Face folder, a `.gguf` file, a folder that `save_orbax` wrote, a
+      short name (`smollm2-135m-instruct`) or a hub id (`org/name`). What exists on disk comes
+      first.
+    dtype: of parameters, computation and cache. None is float32 on the CPU and bfloat16
+      elsewhere (for an Orbax checkpoint: what it was saved with).
+    precision: of matrix products, see `Transformer`.
+    tokenizer: whether to read the tokenizer.
+    cache_dir: where fetched files are kept; `resolver.default_cache_dir()` if None.
+    log: is given a line for each step of fetching.
+
+  Raises:
+    ValueError: for an unknown name, or a checkpoint that is broken or not supported.
+    ConnectionError: when a known name could not be fetched from anywhere.
+    ImportError: where an optional package is missing, naming the extra that brings it.
+  """
+  name = os.fspath(name_or_path)
+  path = Path(name).expanduser()
+  if path.exists():
+    source = f"file:{path.absolute()}"
+  elif _looks_like_a_path(name):
+    raise ValueError(f"{name}: there is no such file or folder")
+  else:
+    resolved = _resolve(name, cache_dir, log)
+    path, source = resolved.path, resolved.source
+  model, params, text, eos_ids = _load_path(path, dtype, precision, tokenizer)
+  return Checkpoint(model, params, text, eos_ids, name, source)
+
+
+_Loaded = tuple[Transformer, Params, Tokenizer | None, tuple[int, ...]]
+
+
+def _load_path(path: Path, dtype: Any, precision: str | None, tokenizer: bool) -> _Loaded:
+  if path.is_file():
+    if is_gguf(path):
+      return _load_gguf(path, dtype, precision, tokenizer)
+    raise ValueError(f"{path} is not a GGUF file; other checkpoints are folders")
+  # Orbax takes a while to import, and most checkpoints are not its own.
+  if (path / "specjax_config.json").is_file():
+    from specjax.models.orbax_checkpoint import load_orbax
+
+    return *load_orbax(path, dtype=dtype, precision=precision), *_folder_text(path, tokenizer)
+  if (path / "config.json").is_file():
+    model, params = load_huggingface(path, dtype=dtype, precision=precision)
+    return model, params, *_folder_text(path, tokenizer)
+  files = sorted(path.glob("*.gguf"))
+  if len(files) == 1:
+    return _load_gguf(files[0], dtype, precision, tokenizer)
+  raise ValueError(
+    f"{path} is not a checkpoint: it has neither config.json (Hugging Face), nor "
+    f"specjax_config.json (Orbax), nor one .gguf file but {len(files)}"
+  )
+
+
+def _resolve(name: str, cache_dir: Any, log: Callable[[str], object]) -> resolver.Resolved:
+  try:
+    return resolver.resolve_with_source(name, cache_dir=cache_dir, log=log)
+  except ValueError as error:
+    raise ValueError(f"{error}; nor is there a file or folder of that name") from None
+
+
+def _looks_like_a_path(name: str) -> bool:
+  return name.startswith((".", "/", "~")) or name.endswith(".gguf") or name.count("/") > 1
+
+
+def _load_gguf(path: Path, dtype: Any, precision: str | None, tokenizer: bool) -> _Loaded:
+  file = open_gguf(path)
+  model, params, _ = gguf_checkpoint.load_gguf(file, dtype=dtype, precision=precision)
+  has_tokenizer = "tokenizer.ggml.model" in file.metadata
+  text = Tokenizer.from_gguf(file) if tokenizer and has_tokenizer else None
+  return model, params, text, gguf_eos_ids(file)
+
+
+def gguf_eos_ids(file: GGUFFile) -> tuple[int, ...]:
+  """The tokens that end a text: EOS, end of turn, and what the chat template ends a turn with."""
+  if "tokenizer.ggml.tokens" not in file.metadata:
+    return ()
+  ids = [gguf_tokenizer.special_id(file, key) for key in ("eos_token_id", "eot_token_id")]
+  template = file.get("tokenizer.chat_template") or ""
+  kinds = file.get("tokenizer.ggml.token_type") or ()
+  for token_id, kind in enumerate(kinds):
+    if kind == gguf_tokenizer.CONTROL:
+      token = file.metadata["tokenizer.ggml.tokens"][token_id]
+      if token in _END_OF_TURN and token in template:
+        ids.append(token_id)
+  return tuple(dict.fromkeys(token_id for token_id in ids if token_id is not None))
+
+
+def _folder_text(folder: Path, tokenizer: bool) -> tuple[Tokenizer | None, tuple[int, ...]]:
+  """The tokenizer and the EOS ids of a folder, which may have neither."""
+  there = (folder / "tokenizer.json").is_file()
+  text = Tokenizer.from_huggingface(folder) if tokenizer and there else None
+  return text, folder_eos_ids(folder, text)
+
+
+def folder_eos_ids(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[int, ...]:
+  """The tokens that end a text, from the first place that says so, as `transformers` looks.
+
+  Raises:
+    ValueError: where a file is broken or holds something else than token ids.
+  """
+  for name in ("generation_config.json", "config.json"):
+    fields = read_json_if_there(folder / name)
+    found = fields.get("eos_token_id", fields.get("text_config", {}).get("eos_token_id"))
+    if found is None:
+      continue
+    ids = found if isinstance(found, list) else [found]
+    if not all(isinstance(token_id, int) and token_id >= 0 for token_id in ids):
+      raise ValueError(f"{folder / name}: eos_token_id must be token ids, got {found!r}")
+    return tuple(dict.fromkeys(ids))
+  return () if tokenizer is None or tokenizer.eos_id is None else (tokenizer.eos_id,)
