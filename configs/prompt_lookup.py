@@ -1,0 +1,21 @@
+# Copyright 2026 The specjax authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Prompt lookup decoding (Saxena 2023): copy what followed the newest n-gram before.
+
+Greedy, 10 tokens a draft, n-grams of at most 3 tokens: the published setting. The method needs
+no second model and pays where the answer repeats its prompt: editing, summaries, code.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config() -> ConfigDict:
+  config = base.get_config()
+  config.methods = ("autoregressive", "prompt_lookup")
+  config.draft_length = 10
+  config.max_ngram = 3
+  config.min_ngram = 1
+  config.occurrence = "latest"
+  return config

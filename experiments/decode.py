@@ -1,0 +1,108 @@
+# Copyright 2026 The specjax authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The main command: decode prompts with several methods and compare them.
+
+  python -m experiments.decode
+  python -m experiments.decode --config=configs/speculative_sampling.py \
+    --config.draft_length=6 --prompt="Why is the sky blue?"
+  python -m experiments.decode --prompts=questions.jsonl --output=runs/questions
+
+`--help` explains every flag. Exit codes: 0, 2 for bad input, 130 for Ctrl-C.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments import flags
+from experiments.prompts import Prompt, choose_prompts
+
+
+class Interrupted(Exception):  # noqa: N818 (Ctrl-C is not an error)
+  """The user stopped the run; the text says how to go on."""
+
+
+def main(argv: Sequence[str]) -> int:
+  """Runs the command; returns the exit code."""
+  try:
+    decode(flags.parse(argv))
+  except flags.HelpRequested as request:
+    print(request)
+  except (ValueError, OSError, ImportError) as error:
+    message = "; ".join(part.strip() for part in str(error).splitlines() if part.strip())
+    print(f"error: {message}", file=sys.stderr)
+    return 2
+  except Interrupted as stop:
+    print(f"\n{stop}", file=sys.stderr)
+    return 130
+  except KeyboardInterrupt:
+    print("\ninterrupted before anything was decoded", file=sys.stderr)
+    return 130
+  return 0
+
+
+def decode(options: flags.Options) -> None:
+  """Decodes what the command line asks for, and prints the tables.
+
+  Raises:
+    ValueError: for bad input; what can be checked before a model is loaded is.
+    Interrupted: for Ctrl-C after results began.
+  """
+  prompts = choose_prompts(options.prompt, options.prompts, options.limit)
+  # Imported late: a mistyped flag is answered at once, not after JAX has started.
+  from experiments.display import make_display
+  from experiments.methods import build_methods
+  from experiments.report import report
+  from experiments.results import ResultsFolder, fresh_folder
+  from experiments.runner import Runner
+  from experiments.settings import make_settings
+  from specjax.models import checkpoint
+
+  settings = make_settings(options.config, options.settings)
+  output = Path(options.output) if options.output else fresh_folder()
+  results = ResultsFolder(output, settings.to_json() | {"prompts": _fingerprint(prompts)})
+  try:
+    _keep_compiled_programs(options.compilation_cache_dir)
+    target = checkpoint.load(settings.model, dtype=settings.dtype)
+    results.check_source(target.source)
+    methods = build_methods(settings, target)
+    print(f"{target.name} from {target.source}; results go to {output}")
+    Runner(settings, target, methods, prompts, results, make_display()).run()
+  except KeyboardInterrupt:
+    raise Interrupted(
+      f"interrupted: {len(results.rows)} finished rows are in {output}; to go on, run the same "
+      f"command with --output={output}"
+    ) from None
+  rows = list(results.rows.values())
+  print(f"\n{report(rows, settings.methods, greedy=settings.greedy)}")
+  print(f"\nResults: {output / 'results.jsonl'}")
+
+
+def _fingerprint(prompts: Sequence[Prompt]) -> dict[str, Any]:
+  """What tells sets of prompts apart in `config.json`: their number and a checksum."""
+  turns = json.dumps([prompt.turns for prompt in prompts])
+  return {"number": len(prompts), "sha256": hashlib.sha256(turns.encode()).hexdigest()}
+
+
+def _keep_compiled_programs(folder: str | None) -> None:
+  """Lets JAX keep compiled programs on the disk, so that the next run starts at once."""
+  import jax
+
+  from specjax.models.resolver import default_cache_dir
+
+  if folder is None:
+    folder = str(default_cache_dir() / "compiled")
+  if not folder:
+    return
+  os.makedirs(folder, exist_ok=True)
+  jax.config.update("jax_compilation_cache_dir", folder)
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+  jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+if __name__ == "__main__":
+  sys.exit(main(sys.argv))

@@ -1,0 +1,133 @@
+# Copyright 2026 The specjax authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a run shows while it decodes: the text as it comes, and how far it is.
+
+With the `rich` package on a terminal, a progress bar stays below the text; elsewhere plain
+lines are printed.
+"""
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
+
+from experiments.prompts import Prompt
+from experiments.results import Row
+
+
+class Display:
+  """Plain lines on a stream."""
+
+  def __init__(self, stream: TextIO | None = None):
+    self._stream = sys.stdout if stream is None else stream
+    self._total = self._done = self._shown_rows = 0
+
+  @contextlib.contextmanager
+  def open(self, total: int, done: int) -> Iterator[None]:
+    """Shows progress while the context lasts: `done` of `total` rows are there already."""
+    self._total, self._done = total, done
+    if done:
+      self.note(f"{done} of {total} rows are there from an earlier run")
+    yield
+
+  def begin(self, method: str, prompts: Sequence[tuple[int, Prompt]], turn: int) -> None:
+    """A batch begins."""
+    self._shown_rows = len(prompts)
+    names = ", ".join(describe(index, prompt) for index, prompt in prompts)
+    turn_text = f", turn {turn}" if any(len(prompt.turns) > 1 for _, prompt in prompts) else ""
+    self._write(f"\n=== {method}: {names}{turn_text} ({self._done} of {self._total} rows done)\n")
+
+  def note(self, text: str) -> None:
+    """A line about what happens now."""
+    self._write(f"... {text}\n")
+
+  def show(self, pieces: Sequence[str]) -> None:
+    """New text of each row. A batch's rows are shown one by one when they are complete."""
+    if self._shown_rows == 1:
+      self._write("".join(pieces))
+
+  def end(self, rows: Sequence[Row]) -> None:
+    """The batch that began last is done."""
+    self._done += len(rows)
+    for row in rows:
+      if len(rows) > 1:
+        self._write(f"\n[prompt {row['prompt_index']}] {row['text']}")
+      seconds = row["decode_seconds"]
+      rate = f", {row['new_tokens'] / seconds:.1f} tokens/s" if seconds > 0 else ""
+      self._write(
+        f"\n--- {row['new_tokens']} tokens in {row['target_calls']} target calls, "
+        f"{seconds:.2f} s{rate}, ended by {row['finish_reason']}\n"
+      )
+
+  def _write(self, text: str) -> None:
+    self._stream.write(text)
+    self._stream.flush()
+
+
+class RichDisplay(Display):
+  """The same with a progress bar below, for terminals."""
+
+  def __init__(self) -> None:
+    super().__init__()
+    import rich.console
+    import rich.live
+    import rich.progress
+
+    self._progress = rich.progress.Progress(
+      rich.progress.TextColumn("{task.description}"),
+      rich.progress.BarColumn(),
+      rich.progress.MofNCompleteColumn(),
+      rich.progress.TimeElapsedColumn(),
+    )
+    self._console = rich.console.Console(highlight=False)
+    self._live = rich.live.Live(console=self._console, refresh_per_second=12)
+    self._task: Any = None
+    self._line = ""
+
+  @contextlib.contextmanager
+  def open(self, total: int, done: int) -> Iterator[None]:
+    """Shows the bar while the context lasts."""
+    self._task = self._progress.add_task("", total=total, completed=done)
+    with self._live:
+      with super().open(total, done):
+        self._refresh()
+        yield
+      self._progress.update(self._task, description="done", completed=total)
+      self._refresh()
+
+  def begin(self, method: str, prompts: Sequence[tuple[int, Prompt]], turn: int) -> None:
+    """A batch begins."""
+    self._progress.update(self._task, description=method)
+    super().begin(method, prompts, turn)
+
+  def end(self, rows: Sequence[Row]) -> None:
+    """The batch that began last is done."""
+    super().end(rows)
+    self._progress.update(self._task, completed=self._done)
+    self._refresh()
+
+  def _write(self, text: str) -> None:
+    """Whole lines go above the bar for good; the line that is not complete is redrawn."""
+    *whole, self._line = (self._line + text).split("\n")
+    for line in whole:
+      self._live.console.print(line, markup=False, emoji=False)
+    self._refresh()
+
+  def _refresh(self) -> None:
+    import rich.console
+    import rich.text
+
+    self._live.update(rich.console.Group(rich.text.Text(self._line), self._progress))
+
+
+def make_display() -> Display:
+  """The best display for where the output goes."""
+  if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
+    return RichDisplay()
+  return Display()
+
+
+def describe(index: int, prompt: Prompt) -> str:
+  """A short name of a prompt for people."""
+  return f"prompt {index}" + (f" ({prompt.category})" if prompt.category else "")

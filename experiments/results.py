@@ -1,0 +1,145 @@
+# Copyright 2026 The specjax authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The output folder of a run: `config.json`, and `results.jsonl` that grows row by row.
+
+A run that was stopped anywhere, even killed in the middle of a line, goes on from what the
+folder holds. A folder only ever holds the results of one setting.
+"""
+
+import datetime
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+RowKey = tuple[str, int, int]
+
+
+def row_key(row: Row) -> RowKey:
+  """What a row is the result of: (method, prompt_index, turn)."""
+  return row["method"], row["prompt_index"], row["turn"]
+
+
+def fresh_folder(root: Path = Path("runs")) -> Path:
+  """A folder that does not exist yet, named after the time; not created."""
+  stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+  path, number = root / stamp, 1
+  while path.exists():
+    number += 1
+    path = root / f"{stamp}-{number}"
+  return path
+
+
+class ResultsFolder:
+  """The folder, opened for one setting.
+
+  Attributes:
+    path: the folder.
+    rows: finished rows, by `row_key`, those of earlier runs included.
+    resumed: how many of them an earlier run left.
+  """
+
+  def __init__(self, path: Path, settings: dict[str, Any]):
+    """Opens or creates the folder; reads what is finished.
+
+    Args:
+      path: the folder.
+      settings: JSON values that decide the results.
+
+    Raises:
+      ValueError: if the folder holds results of other settings, or damaged ones.
+    """
+    self.path = path
+    self._file_path = path / "results.jsonl"
+    self._check_settings(settings)
+    self.rows: dict[RowKey, Row] = {}
+    for number, row in enumerate(self._read(), start=1):
+      try:
+        self.rows[row_key(row)] = row
+      except (KeyError, TypeError):
+        raise ValueError(f"{self._file_path} line {number} is not a row of results") from None
+    self.resumed = len(self.rows)
+
+  def check_source(self, source: str) -> None:
+    """Checks that finished rows came from the same weights.
+
+    Raises:
+      ValueError: if a row names another source.
+    """
+    for row in self.rows.values():
+      if row.get("source") != source:
+        raise ValueError(
+          f"{self.path} holds results of the weights {row.get('source')!r}, this run has "
+          f"{source!r}; choose another --output"
+        )
+
+  def append(self, rows: Iterable[Row]) -> None:
+    """Adds rows that are not there yet, and returns when they are on the disk."""
+    new = [row for row in rows if row_key(row) not in self.rows]
+    with self._file_path.open("ab") as file:
+      for row in new:
+        file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+        self.rows[row_key(row)] = row
+
+  def _check_settings(self, settings: dict[str, Any]) -> None:
+    config_path = self.path / "config.json"
+    if self.path.exists() and not self.path.is_dir():
+      raise ValueError(f"output {self.path} is not a folder")
+    if not config_path.exists():
+      if self._file_path.exists():
+        raise ValueError(
+          f"output {self.path} holds results but no config.json to compare settings with; "
+          "choose another --output"
+        )
+      self.path.mkdir(parents=True, exist_ok=True)
+      _write_whole(config_path, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+      return
+    try:
+      earlier = json.loads(config_path.read_text(encoding="utf-8"))
+    except ValueError as error:
+      raise ValueError(f"{config_path} is damaged ({error}); choose another --output") from None
+    # Through JSON, so that values compare as they were written.
+    for name in {**earlier, **(settings := json.loads(json.dumps(settings)))}:
+      if earlier.get(name) != settings.get(name):
+        raise ValueError(
+          f"output {self.path} holds a run with other settings: {name} was "
+          f"{_short(earlier.get(name))}, now it is {_short(settings.get(name))}; choose another "
+          "--output"
+        )
+
+  def _read(self) -> Sequence[Row]:
+    """The rows on the disk; a last line that was cut off is removed from the file."""
+    if not self._file_path.exists():
+      return []
+    data = self._file_path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+      with self._file_path.open("r+b") as file:
+        file.truncate(whole)
+        os.fsync(file.fileno())
+    rows = []
+    for number, line in enumerate(data[:whole].splitlines(), start=1):
+      try:
+        rows.append(json.loads(line))
+      except ValueError as error:
+        raise ValueError(f"{self._file_path} line {number} is damaged: {error}") from None
+    return rows
+
+
+def _write_whole(path: Path, text: str) -> None:
+  """Writes a file so that it is never there in part."""
+  temporary = path.with_name(f".{path.name}.{os.getpid()}")
+  with temporary.open("w", encoding="utf-8") as file:
+    file.write(text)
+    file.flush()
+    os.fsync(file.fileno())
+  os.replace(temporary, path)
+
+
+def _short(value: Any) -> str:
+  text = json.dumps(value, ensure_ascii=False)
+  return text if len(text) <= 60 else text[:57] + "..."

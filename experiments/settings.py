@@ -1,0 +1,142 @@
+# Copyright 2026 The specjax authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a run of `experiments.decode` was asked for, checked: flags laid over a config."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from configs import base
+from specjax import drafters, verifiers
+from specjax.sampling import SamplingPolicy
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """Everything that a row of results depends on, beside its prompt and the weights.
+
+  Attributes: the flags of `experiments.decode` and the keys of `configs/base.py`, by name.
+  """
+
+  model: str
+  dtype: str | None
+  raw: bool
+  seed: int
+  batch_size: int
+  stop: tuple[str, ...]
+  methods: tuple[str, ...]
+  verifier: str
+  max_new_tokens: int
+  temperature: float
+  top_k: int
+  top_p: float
+  min_p: float
+  repetition_penalty: float
+  draft_length: int | None
+  max_ngram: int
+  min_ngram: int
+  occurrence: str
+  wrap: bool
+  draft_checkpoint: str | None
+  draft_layers: int | None
+  draft_temperature: float | None
+  fallback_min_tokens: int
+
+  def __post_init__(self):
+    for name, accepts, words in _RANGES:
+      value = getattr(self, name)
+      if value is not None and not accepts(value):
+        raise ValueError(f"{name} must be {words}, got {value!r}")
+    _check_names("methods", self.methods, drafters.REGISTRY)
+    _check_names("verifier", (self.verifier,), verifiers.REGISTRY)
+    if self.min_ngram > self.max_ngram:
+      raise ValueError(
+        f"min_ngram must be at most max_ngram, got {self.min_ngram} and {self.max_ngram}"
+      )
+
+  @property
+  def greedy(self) -> bool:
+    """Whether tokens are argmaxes rather than samples."""
+    return self.temperature == 0
+
+  def policy(self) -> SamplingPolicy:
+    """The sampling policy of the target."""
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+    return SamplingPolicy(**{name: getattr(self, name) for name in names})
+
+  def to_json(self) -> dict[str, Any]:
+    """The settings as plain JSON values."""
+    return {
+      name: list(value) if isinstance(value, tuple) else value
+      for name, value in dataclasses.asdict(self).items()
+    }
+
+
+def make_settings(config: ConfigDict, flags: Mapping[str, Any]) -> Settings:
+  """The config with the flags laid over it: a flag that is None leaves the config's value.
+
+  Args:
+    config: of `configs/base.py`'s keys; those it lacks have their defaults.
+    flags: values by the names of the fields of `Settings`.
+
+  Raises:
+    ValueError: for an unknown key, or naming the setting, what it got and what it takes.
+  """
+  known = base.get_config().to_dict()
+  given = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
+  for key in given:
+    if key not in known:
+      raise ValueError(f"unknown config key {key!r}; the keys are {', '.join(known)}")
+  values = known | given | {name: value for name, value in flags.items() if value is not None}
+  values["methods"] = _names(values["methods"])
+  values["dtype"] = flags.get("dtype")
+  return Settings(**values)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+  names = (value,) if isinstance(value, str) else tuple(value)
+  return tuple(str(name).strip() for name in names)
+
+
+def _check_names(what: str, names: tuple[str, ...], registry: Mapping[str, Any]) -> None:
+  known = ", ".join(sorted(registry))
+  if not names:
+    raise ValueError(f"{what} must name at least one of {known}")
+  for index, name in enumerate(names):
+    if name not in registry:
+      raise ValueError(f"{what}: unknown name {name!r}; the names are {known}")
+    if name in names[:index]:
+      raise ValueError(f"{what} must not name {name!r} twice")
+
+
+def _integer(minimum: int):
+  return lambda value: isinstance(value, int) and value >= minimum
+
+
+def _number(accepts):
+  return lambda value: isinstance(value, int | float) and math.isfinite(value) and accepts(value)
+
+
+# Checked here, before a model is loaded. (name, test, what it takes)
+_RANGES = (
+  ("max_new_tokens", _integer(0), "an integer >= 0"),
+  ("batch_size", _integer(1), "an integer >= 1"),
+  ("temperature", _number(lambda value: value >= 0), "a finite number >= 0"),
+  ("top_k", _integer(0), "an integer >= 0 (0 keeps all tokens)"),
+  ("top_p", _number(lambda value: 0 < value <= 1), "in (0, 1]"),
+  ("min_p", _number(lambda value: 0 <= value <= 1), "in [0, 1]"),
+  ("repetition_penalty", _number(lambda value: value > 0), "a finite number > 0"),
+  ("draft_length", _integer(1), "an integer >= 1"),
+  ("max_ngram", _integer(1), "an integer >= 1"),
+  ("min_ngram", _integer(1), "an integer >= 1"),
+  ("occurrence", ("latest", "first").__contains__, "'latest' or 'first'"),
+  ("draft_layers", _integer(1), "an integer >= 1"),
+  ("draft_temperature", _number(lambda value: value >= 0), "a finite number >= 0"),
+  ("fallback_min_tokens", _integer(1), "an integer >= 1"),
+  ("seed", lambda value: isinstance(value, int) and 0 <= value < 2**32, "in 0 .. 2^32 - 1"),
+  ("dtype", ("float32", "bfloat16", "float16").__contains__, "float32, bfloat16 or float16"),
+  ("stop", lambda value: all(value), "strings that are not empty"),
+)
