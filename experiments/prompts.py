@@ -26,14 +26,14 @@ class Prompt:
   origin: str = "prompt"
 
 
-_MEMO = """\
-The reading room of the Harbour Street library will close for repairs on Monday, 4 March. \
-During the repairs, readers can collect reserved books at the side entrance on Mill Lane. \
-The side entrance is open from Monday to Friday between nine in the morning and five in the \
-afternoon. The reading room will open again on Monday, 18 March, with forty new desks, better \
-lighting and a quiet area for students. Questions about the repairs should be sent to the \
-front office, which will answer them within two working days. We thank all readers for their \
-patience."""
+# Two typos to fix: the rest of a good answer repeats the text word for word.
+_STORY = """\
+Tom had a small dog named Max. Every morning Tom and Max walked to the lake behind teh old \
+mill. Max liked to chase the ducks, but the ducks were always faster than Max. One day Max saw \
+a duck that did not fly away. Its wing was hurt. Max sat down next to the duck and barked until \
+Tom came. Tom wrapped the duck in his coat and carryed it home. Tom and Max looked after the \
+duck for three weeks. When the wing had healed, they brought the duck back to the lake. From \
+that day on, the ducks were no longer afraid of Max, and Max no longer chased the ducks."""
 
 _ARTICLE = """\
 For most of history, people measured the day by the sun. A village clock showed noon when the \
@@ -62,7 +62,7 @@ BUILT_IN = (
     origin="built-in prompt 1",
   ),
   Prompt(
-    turns=(f"Rewrite the following notice, changing 'March' to 'April' everywhere:\n\n{_MEMO}",),
+    turns=(f"Please fix the typos in this story:\n\n{_STORY}",),
     category="editing",
     origin="built-in prompt 2",
   ),

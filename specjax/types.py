@@ -15,7 +15,7 @@ is specialised on them. Everything that changes is an array in one of the pytree
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ Params = Any
 _T = TypeVar("_T")
 
 
+@dataclass_transform(frozen_default=True)
 def pytree_dataclass(cls: type[_T]) -> type[_T]:
   """Makes `cls` a frozen dataclass whose fields are all children of a JAX pytree."""
   frozen = dataclasses.dataclass(frozen=True)(cls)

@@ -27,12 +27,20 @@ def random_logits(batch, seed=0, size=V):
   return jnp.asarray(np.random.default_rng(seed).normal(size=(batch, size)) * 2, jnp.float32)
 
 
+@functools.partial(jax.jit, static_argnums=4)
+def context_at(policy, tokens, length, prompt_length, size):
+  lengths = jnp.full(tokens.shape[:1], length), jnp.full(tokens.shape[:1], prompt_length)
+  return sampling.initial_context(policy, tokens, *lengths, size)
+
+
 def context_of(policy, tokens, prompt_length=None, size=V):
-  """The context of rows that all have these tokens `[B, S]`, full."""
-  tokens = jnp.asarray(tokens, jnp.int32)
-  length = jnp.full(tokens.shape[:1], tokens.shape[1])
-  prompt_length = length if prompt_length is None else jnp.full_like(length, prompt_length)
-  return sampling.initial_context(policy, tokens, length, prompt_length, size)
+  """The context of rows that have these tokens `[B, S]`, in a buffer with room to spare."""
+  tokens = np.asarray(tokens, np.int32)
+  length = tokens.shape[1]
+  buffer = np.pad(tokens, ((0, 0), (0, 20 - length)))
+  return context_at(
+    policy, buffer, length, length if prompt_length is None else prompt_length, size
+  )
 
 
 def law(policy, logits, tokens=(1,), prompt_length=None, eos_ids=None):

@@ -4,13 +4,15 @@
 
 A GGUF names its tokenizer by `tokenizer.ggml.model` (the algorithm) and `tokenizer.ggml.pre` (how
 text is split before merging). What the two names stand for is written in the `tokenizer.json`
-of the model that each is named after, and that is what is built here. `transformers` 5 converts
-some of these names less closely; for a file of the kind
+of the model that each is named after, and that is what is built here, with one exception. For a
+file of the kind
 
-  smollm     it splits like GPT-2, so that a space or tab before a digit joins the digit, as in
-             "    12"; SmolLM2's own tokenizer, and llama.cpp, set every digit apart first;
-  llama-bpe  it does not take a whole word that is a token without merging;
-  qwen2      it leaves out the NFC normalisation of combining marks.
+  smollm     `transformers` 5 splits like GPT-2, so that of several spaces before a digit the
+             last joins the digit, as in "    12"; SmolLM2's own `tokenizer.json` sets every
+             digit apart first. Here the ids are those of `transformers` reading the same file,
+             so that its results can be compared token by token;
+  llama-bpe  `transformers` does not take a whole word that is a token without merging;
+  qwen2      `transformers` leaves out the NFC normalisation of combining marks.
 
 Elsewhere the token ids are the same.
 """
@@ -42,8 +44,8 @@ _TEKKEN = (
 
 # tokenizer.ggml.pre to the rules that cut the text, one after the other.
 PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
-  **dict.fromkeys(("default", "gpt-2", "gpt2", "phi-2", "olmo"), (_GPT2,)),
-  **dict.fromkeys(("smollm", "starcoder", "refact", "command-r"), (r"\p{N}", _GPT2)),
+  **dict.fromkeys(("default", "gpt-2", "gpt2", "phi-2", "olmo", "smollm"), (_GPT2,)),
+  **dict.fromkeys(("starcoder", "refact", "command-r"), (r"\p{N}", _GPT2)),
   **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3"), (_LLAMA3,)),
   **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), (_QWEN2,)),
   "tekken": (_TEKKEN,),

@@ -46,10 +46,11 @@ def llama(tmp_path_factory):
   return Tokenizer.from_gguf(tiny.write_sentencepiece(path))
 
 
-def test_smollm_ids_are_those_of_its_own_tokenizer_json(smollm):
+def test_ids_of_a_kind_that_sets_digits_apart_are_those_of_its_tokenizer_json(tmp_path):
+  ours = Tokenizer.from_gguf(tiny.write_byte_level(tmp_path / "tiny.gguf", "starcoder"))
   own = tiny.byte_level_backend()
   for text in SPLIT_TEXTS:
-    assert smollm.encode(text) == own.encode(text).ids, text
+    assert ours.encode(text) == own.encode(text).ids, text
 
 
 @pytest.mark.parametrize(
@@ -58,8 +59,8 @@ def test_smollm_ids_are_those_of_its_own_tokenizer_json(smollm):
     ("gpt-2", SPLIT_TEXTS),
     ("default", SPLIT_TEXTS),
     (None, SPLIT_TEXTS),
+    ("smollm", SPLIT_TEXTS),
     # transformers leaves out rules that these names stand for: see gguf_tokenizer.py.
-    ("smollm", AWKWARD_TEXTS),
     ("qwen2", AWKWARD_TEXTS),
     ("tekken", AWKWARD_TEXTS),
   ],

@@ -174,7 +174,7 @@ def write_sentencepiece(path, *, architecture="llama", **flags):
 
 
 def byte_level_backend():
-  """The tokenizer of `write_byte_level(..., "smollm")`, put together by hand."""
+  """The tokenizer of `write_byte_level(..., "starcoder")`, put together by hand."""
   tokens, merges = byte_level_parts()
   vocab = {token: index for index, token in enumerate(tokens)}
   backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=list(merges)))
