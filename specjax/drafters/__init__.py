@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drafters: each proposes the block of tokens that the target then scores."""
 
+from collections.abc import Callable
+
 from specjax.drafters.draft_model import DraftModel
 from specjax.drafters.empty import Empty
 from specjax.drafters.fallback import Fallback
 from specjax.drafters.prompt_lookup import PromptLookup
+from specjax.types import Drafter
 
 # By name: what the command line and the contract tests know. A new drafter goes in here, and
 # the contract test fails until it has an example.
-REGISTRY = {
+REGISTRY: dict[str, Callable[..., Drafter]] = {
   "autoregressive": Empty,
   "draft_model": DraftModel,
   "fallback": Fallback,

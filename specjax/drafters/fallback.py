@@ -67,7 +67,7 @@ class Fallback(ChainDrafter):
       raise ValueError(f"min_tokens must be >= 1, got {self.min_tokens}")
 
   @property
-  def draft_length(self) -> int:
+  def draft_length(self) -> int:  # type: ignore[override]  # it follows from the two stages
     """The longer of the two."""
     return max(self.first.num_nodes, self.second.num_nodes)
 

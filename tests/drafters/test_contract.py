@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from specjax.sampling import SamplingPolicy
 from toys import HistoryModel
 
 from specjax import sampling, trees
 from specjax.drafters import REGISTRY, DraftModel, Empty, Fallback, PromptLookup
+from specjax.sampling import SamplingPolicy
 from specjax.types import Context, TargetOutput, Verdict
 
 V = 7

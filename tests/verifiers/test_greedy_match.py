@@ -3,11 +3,11 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from specjax.sampling import SamplingPolicy
 from toys import HistoryModel, TableModel
 
 import specjax
 from specjax.drafters import DraftModel, PromptLookup
+from specjax.sampling import SamplingPolicy
 from specjax.verifiers import REGISTRY, GreedyMatch
 
 V = 6

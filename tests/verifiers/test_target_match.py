@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from laws import chi_square_p_value, sample_law
-from specjax.sampling import SamplingPolicy
 from toys import TableModel, exact_law, random_table
 
 from specjax import sampling
 from specjax.drafters import DraftModel
+from specjax.sampling import SamplingPolicy
 from specjax.verifiers import TargetMatch
 from specjax.verifiers.target_match import MatchRule
 from specjax.verifiers.tree_scan import scan_tree
