@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from specjax.sampling import SamplingPolicy
 from toys import HistoryModel, ScriptedDrafter, TableModel, TableTree, random_table
 
 import specjax
 from specjax import decoding
 from specjax.drafters import DraftModel, Empty, Fallback, PromptLookup
+from specjax.sampling import SamplingPolicy
 from specjax.types import Draft
 from specjax.verifiers import GreedyMatch, RejectionSampling, TargetMatch
 
@@ -51,8 +51,14 @@ def drafters():
   }
 
 
+def generate(prompts=PROMPTS, **options):
+  """Decodes on the toy target; one capacity for all tests, so that they share programs."""
+  options = {"capacity": 96, **options}
+  return specjax.generate(MODEL, PARAMS, prompts, **options)
+
+
 def new_tokens(prompts=PROMPTS, **options):
-  return specjax.generate(MODEL, PARAMS, prompts, **options).new_tokens()
+  return generate(prompts, **options).new_tokens()
 
 
 # --- greedy output ----------------------------------------------------------------------------
@@ -61,9 +67,7 @@ def new_tokens(prompts=PROMPTS, **options):
 @pytest.mark.parametrize("name", drafters())
 def test_greedy_output_is_the_cacheless_reference_for_every_drafter(name):
   drafter, params = drafters()[name]
-  generation = specjax.generate(
-    MODEL, PARAMS, PROMPTS, drafter=drafter, drafter_params=params, max_new_tokens=20
-  )
+  generation = generate(drafter=drafter, drafter_params=params, max_new_tokens=20)
   for prompt, tokens in zip(PROMPTS, generation.new_tokens(), strict=True):
     assert tokens == MODEL.reference_greedy(PARAMS, prompt, 20)
 
@@ -72,15 +76,14 @@ def test_greedy_output_is_the_cacheless_reference_for_every_drafter(name):
 def test_every_row_of_a_batch_is_that_prompt_alone(name):
   drafter, params = drafters()[name]
   keys = jax.random.split(jax.random.key(2), len(PROMPTS))
-  policy = SamplingPolicy(temperature=[0.0, 1.0, 0.7, 0.0], top_p=[1.0, 0.9, 1.0, 0.5])
+  policy = SamplingPolicy(temperature=[0.0, 1.0, 0.7, 0.0])
   options = {"drafter": drafter, "drafter_params": params, "max_new_tokens": 12}
-  together = new_tokens(policy=policy, row_keys=keys, capacity=64, **options)
+  together = new_tokens(policy=policy, row_keys=keys, **options)
   for row, prompt in enumerate(PROMPTS):
     alone = new_tokens(
       [prompt],
-      policy=SamplingPolicy(temperature=policy.temperature[row], top_p=policy.top_p[row]),
+      policy=SamplingPolicy(temperature=policy.temperature[row]),
       row_keys=keys[row : row + 1],
-      capacity=64,
       **options,
     )
     assert alone == [together[row]]
@@ -88,8 +91,8 @@ def test_every_row_of_a_batch_is_that_prompt_alone(name):
 
 def test_output_is_bit_equal_to_the_padded_empty_drafter():
   options = {"max_new_tokens": 24, "narrow": False}
-  plain = specjax.generate(MODEL, PARAMS, PROMPTS, drafter=Empty(4), **options)
-  lookup = specjax.generate(MODEL, PARAMS, PROMPTS, drafter=PromptLookup(4), **options)
+  plain = generate(drafter=Empty(4), **options)
+  lookup = generate(drafter=PromptLookup(4), **options)
   assert lookup.new_tokens() == plain.new_tokens()
   for ours, theirs in zip(lookup.new_log_probs(), plain.new_log_probs(), strict=True):
     assert ours == theirs
@@ -108,9 +111,7 @@ def test_forced_ragged_acceptance_keeps_positions_and_cache_right():
   for row, tokens in enumerate(script):
     padded[row, : len(tokens)] = tokens
   drafter = ScriptedDrafter(4, accept=(0, 1, 3, 4))
-  generation = specjax.generate(
-    MODEL, PARAMS, PROMPTS, drafter=drafter, drafter_params=jnp.asarray(padded), max_new_tokens=40
-  )
+  generation = generate(drafter=drafter, drafter_params=jnp.asarray(padded), max_new_tokens=40)
   for row, prompt in enumerate(PROMPTS):
     assert generation.new_tokens()[row] == script[row][len(prompt) :]
   # 40 tokens by rounds of 1, 2, 4 and 5: three cycles of 12, then 1, 2 and the last 1.
@@ -122,10 +123,7 @@ def test_forced_ragged_acceptance_keeps_positions_and_cache_right():
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_draft_model_equal_to_the_target_has_every_token_accepted(temperature):
-  generation = specjax.generate(
-    MODEL,
-    PARAMS,
-    PROMPTS,
+  generation = generate(
     drafter=DraftModel(MODEL, 4),
     drafter_params=PARAMS,
     policy=SamplingPolicy(temperature=temperature),
@@ -140,9 +138,7 @@ def test_a_draft_model_equal_to_the_target_has_every_token_accepted(temperature)
 def test_draft_model_reads_what_another_drafter_proposed():
   """After copied stretches the draft model has a gap to fill; unfilled, acceptance falls."""
   drafter = Fallback(PromptLookup(6, min_ngram=3), DraftModel(MODEL, 4))
-  generation = specjax.generate(
-    MODEL, PARAMS, PROMPTS, drafter=drafter, drafter_params=(None, PARAMS), max_new_tokens=60
-  )
+  generation = generate(drafter=drafter, drafter_params=(None, PARAMS), max_new_tokens=60)
   for row, prompt in enumerate(PROMPTS):
     assert generation.new_tokens()[row] == MODEL.reference_greedy(PARAMS, prompt, 60)
 
@@ -154,14 +150,10 @@ def test_draft_model_reads_what_another_drafter_proposed():
 @pytest.mark.parametrize("max_new_tokens", [0, 1, 2, 4, 5, 6])
 def test_the_budget_is_never_overshot(name, max_new_tokens):
   drafter, params = drafters()[name]
-  generation = specjax.generate(
-    MODEL,
-    PARAMS,
-    PROMPTS,
+  generation = generate(
     drafter=drafter,
     drafter_params=params,
     max_new_tokens=max_new_tokens,
-    capacity=40,
   )
   for prompt, tokens in zip(PROMPTS, generation.new_tokens(), strict=True):
     assert tokens == MODEL.reference_greedy(PARAMS, prompt, max_new_tokens)
@@ -169,10 +161,7 @@ def test_the_budget_is_never_overshot(name, max_new_tokens):
 
 
 def test_rows_have_budgets_of_their_own():
-  generation = specjax.generate(
-    MODEL,
-    PARAMS,
-    PROMPTS,
+  generation = generate(
     drafter=DraftModel(MODEL, 4),
     drafter_params=PARAMS,
     max_new_tokens=[0, 3, 17, 8],
@@ -185,10 +174,7 @@ def test_an_eos_inside_an_accepted_block_ends_the_row_there(name):
   drafter, params = drafters()[name]
   reference = [MODEL.reference_greedy(PARAMS, prompt, 20) for prompt in PROMPTS]
   eos = reference[0][5]
-  generation = specjax.generate(
-    MODEL,
-    PARAMS,
-    PROMPTS,
+  generation = generate(
     drafter=drafter,
     drafter_params=params,
     max_new_tokens=20,
@@ -256,9 +242,7 @@ def test_a_row_stopped_by_the_host_is_cut_with_all_its_statistics():
 @pytest.mark.parametrize("name", drafters())
 def test_statistics_add_up(name):
   drafter, params = drafters()[name]
-  generation = specjax.generate(
-    MODEL, PARAMS, PROMPTS, drafter=drafter, drafter_params=params, max_new_tokens=30
-  )
+  generation = generate(drafter=drafter, drafter_params=params, max_new_tokens=30)
   histogram = np.asarray(generation.accepted_histogram)
   np.testing.assert_array_equal(histogram.sum(1), generation.target_calls)
   accepted = (histogram * np.arange(histogram.shape[1])).sum(1)
@@ -277,10 +261,7 @@ def test_statistics_add_up(name):
 @pytest.mark.parametrize("name", drafters())
 def test_log_probs_are_the_targets_teacher_forced_ones(name, temperature):
   drafter, params = drafters()[name]
-  generation = specjax.generate(
-    MODEL,
-    PARAMS,
-    PROMPTS,
+  generation = generate(
     drafter=drafter,
     drafter_params=params,
     max_new_tokens=10,
@@ -337,10 +318,7 @@ def test_generate_works_under_the_users_own_jit():
     padded[row, : len(prompt)] = prompt
   lengths = np.array([len(prompt) for prompt in PROMPTS], np.int32)
   generation, efficiency = run(PARAMS, padded, lengths, 6)
-  outside = specjax.generate(
-    MODEL,
-    PARAMS,
-    PROMPTS,
+  outside = generate(
     drafter=PromptLookup(4),
     policy=SamplingPolicy(temperature=0.5),
     max_new_tokens=10,
@@ -367,7 +345,7 @@ def test_nothing_compiles_after_warm_up_within_a_bucket():
     for seed, (prompts, new, temperature, top_p) in enumerate(
       [
         ([[4], [2] * 16], 5, 1.3, 0.4),
-        ([[5] * 7, [1] * 3], 33, [0.0, 1.0], [0.2, 1.0]),
+        ([[5] * 7, [1] * 3], 33, [0.0, 1.0], [0.2, 0.8]),
         ([[5] * 12, [1] * 3], [0, 40], 0.1, 0.99),
       ]
     ):
@@ -411,12 +389,38 @@ def test_the_same_key_gives_the_same_tokens_and_rows_differ():
 
 
 def test_target_match_output_does_not_depend_on_the_drafter():
-  policy = SamplingPolicy(temperature=1.0)
-  outputs = [
-    new_tokens(drafter=drafter, drafter_params=params, verifier=TargetMatch(), policy=policy, key=9)
-    for drafter, params in drafters().values()
-  ]
-  assert all(output == outputs[0] for output in outputs)
+  options = {
+    "policy": SamplingPolicy(temperature=1.0),
+    "verifier": TargetMatch(),
+    "max_new_tokens": 25,
+    "key": 9,
+  }
+  plain = new_tokens(**options)
+  for name in ("draft model", "tree of random siblings"):
+    drafter, params = drafters()[name]
+    assert new_tokens(drafter=drafter, drafter_params=params, **options) == plain
+
+
+def test_shuffled_rows_keep_their_own_settings():
+  """Parameters follow their row: every field of a mixed batch, in two orders."""
+  keys = jax.random.split(jax.random.key(8), 4)
+  settings = {
+    "temperature": [0.0, 1.0, 0.6, 2.0],
+    "top_k": [0, 3, 0, 5],
+    "top_p": [1.0, 0.9, 0.5, 1.0],
+    "repetition_penalty": [1.3, 1.0, 1.1, 1.0],
+  }
+  order = [2, 0, 3, 1]
+  options = {"drafter": PromptLookup(4), "max_new_tokens": 10}
+  straight = new_tokens(policy=SamplingPolicy(**settings), row_keys=keys, **options)
+  mixed = {name: [values[i] for i in order] for name, values in settings.items()}
+  shuffled = new_tokens(
+    [PROMPTS[i] for i in order],
+    policy=SamplingPolicy(**mixed),
+    row_keys=keys[np.array(order)],
+    **options,
+  )
+  assert shuffled == [straight[i] for i in order]
 
 
 def test_greedy_rows_are_constant_beside_sampled_rows():
@@ -509,10 +513,7 @@ def test_a_draft_model_shorter_than_the_target_falls_silent_past_its_end():
 @pytest.mark.parametrize("difference", [-3, 3])
 def test_padded_vocabularies_are_accepted_on_request_and_never_leak(difference):
   draft_model = HistoryModel(V + difference, hidden_size=5)
-  generation = specjax.generate(
-    MODEL,
-    PARAMS,
-    PROMPTS,
+  generation = generate(
     drafter=DraftModel(draft_model, 3, pad_vocabulary=True),
     drafter_params=draft_model.init(4),
     policy=SamplingPolicy(temperature=2.0),

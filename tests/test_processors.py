@@ -96,7 +96,10 @@ def test_min_p_keeps_what_transformers_keeps(name, min_p):
 def test_temperature_divides_as_in_transformers(name, temperature):
   warper = transformers.TemperatureLogitsWarper(temperature)
   ours, theirs = both(processors.divide_by_temperature, jnp.float32(temperature), warper, name)
-  np.testing.assert_allclose(ours, theirs, rtol=2e-7)
+  if np.isposinf(theirs).any():  # theirs overflows: the law would be NaN
+    assert ours.argmax() == ROWS[name].argmax() and ours.max() == 0
+  else:
+    np.testing.assert_allclose(ours, theirs, rtol=2e-7)
 
 
 @each_row

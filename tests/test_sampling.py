@@ -118,6 +118,15 @@ def test_temperature_comes_before_top_p():
   np.testing.assert_allclose(law(SamplingPolicy(2.0, top_p=0.6), [2, 1, 0]), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("top_p", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+def test_top_p_is_subtracted_from_one_before_it_is_rounded(top_p):
+  # 1 - 0.8 is less than 0.2 when 0.8 is rounded to float32 first: of ten equally likely tokens
+  # nine would be kept.
+  warper = transformers.TopPLogitsWarper(top_p)
+  expected = torch.softmax(warper(torch.tensor([[0]]), torch.zeros(1, 10)), dim=-1)[0]
+  np.testing.assert_allclose(law(SamplingPolicy(1.0, top_p=top_p), np.zeros(10)), expected, 1e-5)
+
+
 def test_law_after_all_warpers_is_the_one_worked_out_by_hand():
   # At temperature 0.5 the weights are 8, 4, 2, 1, 0.5; the best three have 8, 4 and 2 of 14;
   # the last 2/14 fit into the tail of 0.2; 4/8 passes min_p. What is left is 8 and 4 of 12.
