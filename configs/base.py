@@ -34,7 +34,7 @@ def get_config() -> ConfigDict:
   # is copied from its "latest" or "first" occurrence; a copy that reaches the end of the text
   # goes on with its own beginning if wrap is set.
   config.max_ngram = 3
-  config.min_ngram = 1
+  config.min_ngram = 2
   config.occurrence = "latest"
   config.wrap = True
 

@@ -83,7 +83,11 @@ def _emitted_tokens(draft: Draft, verdict: Verdict) -> Array:
 
 def _log_probs(logits: Array, verdict: Verdict, emitted: Array) -> Array:
   """`[B, K]` float32: log-probabilities of `emitted` under the raw target."""
-  total = jax.nn.logsumexp(logits, axis=-1)
+  # One token of the block after the other: at once, the exponentials would be a second buffer
+  # as large as the logits.
+  total = jax.lax.map(
+    lambda index: jax.nn.logsumexp(logits[:, index], axis=-1), jnp.arange(logits.shape[1])
+  ).T
   rows = jnp.arange(logits.shape[0])[:, None]
   return logits[rows, verdict.path, emitted] - total[rows, verdict.path]
 

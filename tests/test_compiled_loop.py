@@ -118,11 +118,12 @@ def test_the_logits_of_a_block_are_the_only_buffer_of_its_width_by_the_vocabular
   for computation in compiled.as_text().split("\n}"):
     # What a fusion computes inside never exists as a buffer.
     if not re.match(r"\s*%?(fused|wrapped|\S*fusion)", computation):
-      made += re.findall(rf"= f32\[(?:{BATCH},)?{width},{vocab}\]\S* (\S+?)\(", computation)
-  views = {"parameter", "get-tuple-element", "bitcast", "tuple", "while"}
-  # Zeros to begin with, the product of the full block, and the narrow one padded to its width.
-  assert set(made) - views <= {"broadcast", "dot", "fusion"}
-  assert made.count("dot") == 1 and made.count("fusion") <= 1
+      made += re.findall(rf"%(\S+) = f32\[(?:{BATCH},)?{width},{vocab}\]", computation)
+  views = r"(get-tuple-element|param|arg|bitcast)[.\d]*$"
+  made = [name for name in made if not re.match(views, name)]
+  # The product of the full block, the narrow one padded to its width, zeros to begin with.
+  assert len(made) <= 4, made  # the product is listed with and without its fusion
+  assert not [name for name in made if re.search("exp|copy|sort|softmax|select|div|sub", name)]
 
 
 def test_prefill_makes_no_logits_of_the_prompt():

@@ -31,7 +31,7 @@ class PromptLookup(ChainDrafter):
 
   draft_length: int = 10
   max_ngram: int = 3
-  min_ngram: int = 1
+  min_ngram: int = 2
   occurrence: str = "latest"
   wrap: bool = True
 

@@ -58,22 +58,26 @@ def test_no_match_proposes_nothing():
 
 def test_garbage_past_the_length_is_never_matched_or_copied():
   assert look_up(PromptLookup(4), [5, 6, 7, 5, 6], length=3) == []
-  assert look_up(PromptLookup(4, wrap=False), [5, 6, 7, 5, 9, 9], length=4) == [6, 7, 5]
+  assert look_up(PromptLookup(4, min_ngram=1, wrap=False), [5, 6, 7, 5, 9, 9], length=4) == [
+    6,
+    7,
+    5,
+  ]
 
 
 def test_the_longest_match_wins_over_a_later_shorter_one():
   tokens = [1, 2, 3, 9, 3, 8, 1, 2, 3]
-  assert look_up(PromptLookup(2), tokens) == [9, 3]
+  assert look_up(PromptLookup(2, min_ngram=1), tokens) == [9, 3]
 
 
 def test_zero_is_a_token_like_any_other():
-  assert look_up(PromptLookup(2), [7, 0, 5, 7]) == [0, 5]
+  assert look_up(PromptLookup(2, min_ngram=1), [7, 0, 5, 7]) == [0, 5]
 
 
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"max_ngram": 1, "min_ngram": 2}, "1 <= min_ngram <= max_ngram"),
+    ({"max_ngram": 1}, "1 <= min_ngram <= max_ngram"),
     ({"min_ngram": 0}, "1 <= min_ngram <= max_ngram"),
     ({"occurrence": "last"}, "occurrence must be 'latest' or 'first', got 'last'"),
     ({"draft_length": -1}, "draft_length"),
