@@ -65,6 +65,10 @@ class Summary:
     return self.new_tokens / self.decode_seconds
 
 
+# Below this many tokens a target call, after this many drafted tokens, a drafter is of no use.
+_LOWEST_EFFICIENCY, _ENOUGH_DRAFTED = 1.05, 50
+
+
 def summarize(rows: Iterable[Row]) -> Summary:
   """Sums rows of one method. The seconds of a batch are on each of its rows."""
   rows = list(rows)
@@ -117,6 +121,7 @@ def report(rows: Sequence[Row], methods: Sequence[str], *, greedy: bool) -> str:
     category = f" ({chosen[0]['category']})" if chosen[0]["category"] else ""
     parts.append(f"Prompt {index}{category}\n{_table(chosen, methods, greedy)}")
   parts.append(f"All prompts\n{_table(rows, methods, greedy)}")
+  parts += [warning for name in methods if (warning := _warn(rows, name))]
   compile_seconds = sum(
     summarize(row for row in rows if row["method"] == name).compile_seconds for name in methods
   )
@@ -126,6 +131,22 @@ def report(rows: Sequence[Row], methods: Sequence[str], *, greedy: bool) -> str:
     "accepted over drafted tokens."
   )
   return "\n\n".join(parts)
+
+
+def _warn(rows: Sequence[Row], name: str) -> str | None:
+  """A line about a drafter whose drafts are hardly ever accepted.
+
+  A lossless verifier hides a broken or mismatched drafter: the text is right, only slow.
+  """
+  summary = summarize(row for row in rows if row["method"] == name)
+  efficiency = summary.block_efficiency
+  enough = summary.drafted_tokens >= _ENOUGH_DRAFTED and efficiency is not None
+  if not enough or efficiency >= _LOWEST_EFFICIENCY:
+    return None
+  return (
+    f"warning: {name} commits {efficiency:.2f} tokens a target call: its drafts are hardly ever "
+    "accepted.\nIs it the right drafter for this target?"
+  )
 
 
 def _table(rows: Sequence[Row], methods: Sequence[str], greedy: bool) -> str:

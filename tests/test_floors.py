@@ -54,7 +54,7 @@ def imports(path):
       yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize(("module", "path"), modules(), ids=lambda value: str(value)[-40:])
+@pytest.mark.parametrize(("module", "path"), list(modules()), ids=lambda value: str(value)[-40:])
 def test_a_module_imports_from_its_floor_and_below(module, path):
   if module == "specjax":  # the package's front door shows what the floors hold
     return

@@ -48,6 +48,8 @@ class FunctionModel:
       slots, such as a recurrent state: what the cache is when only the block's tokens
       `path[b, :kept[b]]` were read. `apply_fn` has to leave in the cache what that needs, for
       example the state before each token of the block.
+    max_block: the widest block that `rollback` can undo, or None. Prompts are read in chunks of
+      at most that many tokens; a drafter whose block is wider is refused.
   """
 
   apply_fn: Callable[..., Any]
@@ -59,12 +61,18 @@ class FunctionModel:
   embed_fn: Callable[[Params, Array], Array] | None = None
   max_positions: int | None = None
   rollback: Callable[[Cache, Array, Array], Cache] | None = None
+  max_block: int | None = None
   axes: tuple[LeafAxes, ...] = dataclasses.field(init=False, repr=False, compare=False)
 
   def __post_init__(self):
     if self.vocab_size < 1:
       raise ValueError(f"vocab_size must be >= 1, got {self.vocab_size}")
-    if (self.hidden_size is None) != (self.logits_fn is None):
+    if self.max_block is not None and self.max_block < 1:
+      raise ValueError(f"max_block must be >= 1 or None, got {self.max_block}")
+    # The logits' own width is allowed without logits_fn: dataclasses.replace passes it on.
+    own_width = self.hidden_size in (None, self.vocab_size)
+    complete = own_width if self.logits_fn is None else self.hidden_size is not None
+    if not complete:
       raise ValueError(
         "hidden_size and logits_fn must be given together, got "
         f"hidden_size={self.hidden_size}, logits_fn={self.logits_fn}"
@@ -113,6 +121,11 @@ class FunctionModel:
       raise ValueError(f"a FunctionModel has no layers to look into, got {hidden_layers}")
     if not jnp.issubdtype(inputs.dtype, jnp.integer) and self.embed_fn is None:
       raise ValueError("this FunctionModel takes token ids only: give embed_fn")
+    if self.max_block is not None and block.num_tokens > self.max_block:
+      raise ValueError(
+        f"this FunctionModel takes blocks of at most max_block={self.max_block} tokens, got "
+        f"{block.num_tokens}: use a smaller draft or raise max_block"
+      )
     result = self.apply_fn(params, inputs, block, cache)
     if not isinstance(result, tuple) or len(result) not in (2, 3):
       raise ValueError(

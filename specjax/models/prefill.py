@@ -61,7 +61,9 @@ def prefill_with_layers(
   """
   _check(tokens, lengths, chunk)
   batch, width = tokens.shape
-  chunk = min(chunk, width)
+  # A model whose state is undone from a trail of limited length says so (`FunctionModel`).
+  widest = getattr(model, "max_block", None)
+  chunk = min(chunk, width) if widest is None else min(chunk, width, widest)
   num_chunks = -(-width // chunk)
   tokens = jnp.pad(tokens, ((0, 0), (0, num_chunks * chunk - width)))
   lengths = jnp.asarray(lengths).astype(jnp.int32)

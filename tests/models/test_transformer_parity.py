@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from families import FAMILIES, loaded, reference_logits
+from families import FAMILIES, loaded, reference, reference_logits
 
 from specjax.types import Block
 
-# Names the test's folder-independent helper module; pytest puts each test's folder on the path.
 TOLERANCE = 1e-4
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
@@ -118,8 +117,6 @@ def check_tree(family, model, params, random):
 
 def windowed_reference(family, window, sequence):
   """The last logits of `transformers` with another window than the family's own."""
-  from families import reference
-
   config = reference(family).config
   saved = config.sliding_window if window is not None else None
   try:
