@@ -140,8 +140,9 @@ def _warn(rows: Sequence[Row], name: str) -> str | None:
   """
   summary = summarize(row for row in rows if row["method"] == name)
   efficiency = summary.block_efficiency
-  enough = summary.drafted_tokens >= _ENOUGH_DRAFTED and efficiency is not None
-  if not enough or efficiency >= _LOWEST_EFFICIENCY:
+  if efficiency is None or efficiency >= _LOWEST_EFFICIENCY:
+    return None
+  if summary.drafted_tokens < _ENOUGH_DRAFTED:
     return None
   return (
     f"warning: {name} commits {efficiency:.2f} tokens a target call: its drafts are hardly ever "
