@@ -17,7 +17,7 @@ def get_config() -> ConfigDict:
   # the names of specjax.verifiers.REGISTRY.
   config.methods = ("autoregressive", "prompt_lookup")
   config.verifier = "rejection_sampling"
-  config.max_new_tokens = 128
+  config.max_new_tokens = 160
 
   # The law that tokens are drawn from. Temperature 0 is greedy decoding; 0, 1.0, 0.0 and 1.0
   # switch top-k, top-p, min-p and the repetition penalty off.

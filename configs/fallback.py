@@ -15,7 +15,7 @@ def get_config() -> ConfigDict:
   config = base.get_config()
   config.methods = ("autoregressive", "prompt_lookup", "draft_model", "fallback")
   config.draft_length = 5
-  # A single matching token is a weak sign: look for two, and leave the rest to the model.
+  # What is not a clear copy is left to the draft model.
   config.max_ngram = 3
   config.min_ngram = 2
   config.fallback_min_tokens = 1

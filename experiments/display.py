@@ -110,9 +110,9 @@ class RichDisplay(Display):
   def _write(self, text: str) -> None:
     """Whole lines go above the bar for good; the line that is not complete is redrawn."""
     *whole, self._line = (self._line + text).split("\n")
+    self._refresh()
     for line in whole:
       self._live.console.print(line, markup=False, emoji=False)
-    self._refresh()
 
   def _refresh(self) -> None:
     import rich.console

@@ -8,6 +8,7 @@ import re
 import jax
 import numpy as np
 import pytest
+from toys import TableTree
 
 import specjax
 from specjax import decoding
@@ -32,6 +33,7 @@ DRAFTERS = {
   "empty": (Empty(), None),
   "prompt lookup": (PromptLookup(4), None),
   "draft model": (DraftModel(MODEL, 3), PARAMS),
+  "tree": (TableTree((-1, -1, 0, 0), "top"), {"table": np.eye(640, dtype=np.float32)}),
   "fallback": (Fallback(PromptLookup(4), DraftModel(MODEL, 3)), (None, PARAMS)),
 }
 POLICIES = {"greedy": SamplingPolicy(), "sampled": SamplingPolicy(temperature=0.7)}

@@ -162,10 +162,11 @@ def never(params, tokens, block, cache):
     recurrent_cache,
     lambda batch, capacity: (jnp.zeros((batch, capacity)), jnp.zeros(batch)),  # a counter beside
     lambda batch, capacity: jnp.zeros((batch, min(capacity, 512))),  # a ring buffer
+    lambda batch, capacity: jnp.zeros((batch, capacity // 2)),  # two tokens a slot
     lambda batch, capacity: jnp.zeros(capacity),  # no batch
     lambda batch, capacity: jnp.zeros((batch, capacity, capacity)),  # which one?
   ],
-  ids=["state", "counter", "ring", "no batch", "two axes"],
+  ids=["state", "counter", "ring", "halved", "no batch", "two axes"],
 )
 def test_a_cache_that_length_alone_cannot_undo_is_refused_without_rollback(init_cache):
   with pytest.raises(ValueError, match="rejected tokens could not be undone: give rollback"):

@@ -1,0 +1,57 @@
+# Copyright 2026 The specjax authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A whole checkpoint small enough for tests: random weights, a byte-level tokenizer."""
+
+import dataclasses
+import json
+import pathlib
+
+import jax
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+from specjax.models import Transformer, TransformerConfig, save_huggingface
+from specjax.models.stream_decoder import byte_alphabet
+
+SPECIAL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
+TEMPLATE = (
+  "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+  "<|im_start|>system\nHelp.<|im_end|>\n{% endif %}"
+  "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+  "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CONFIG = TransformerConfig(
+  vocab_size=256 + len(SPECIAL),
+  hidden_size=32,
+  intermediate_size=48,
+  num_layers=3,
+  num_heads=4,
+  num_kv_heads=2,
+  head_dim=8,
+  max_positions=512,
+  tie_embeddings=True,
+)
+
+
+def backend():
+  """A tokenizer whose tokens are single bytes."""
+  vocab = {token: byte for byte, token in byte_alphabet().items()}
+  tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
+  tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+  tokenizer.decoder = decoders.ByteLevel()
+  tokenizer.add_special_tokens(list(SPECIAL))
+  return tokenizer
+
+
+def write(folder, *, seed=0, chat=True, **changes) -> pathlib.Path:
+  """Writes the checkpoint as a Hugging Face folder; `changes` are to its configuration."""
+  model = Transformer(dataclasses.replace(CONFIG, **changes), dtype="float32")
+  params = model.init(jax.random.key(seed))
+  # The embedding is the head too: larger values make clear argmaxes.
+  params["embed"]["embedding"] = params["embed"]["embedding"] * 8
+  folder.mkdir(parents=True, exist_ok=True)
+  save_huggingface(folder, model, params)
+  (folder / "tokenizer.json").write_text(backend().to_str())
+  fields = {"eos_token": "<|im_end|>"} | ({"chat_template": TEMPLATE} if chat else {})
+  (folder / "tokenizer_config.json").write_text(json.dumps(fields))
+  return folder
