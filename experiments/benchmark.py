@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,9 @@ from specjax.drafters import Empty, PromptLookup
 from specjax.models import checkpoint as checkpoints
 from specjax.models.checkpoint import Checkpoint
 from specjax.models.huggingface import save_huggingface
+from specjax.models.prefill import prefill
 from specjax.text import TextGenerator
-from specjax.types import Drafter, Params
+from specjax.types import Block, Drafter, Params
 
 WIDTHS = (1, 2, 4, 8, 16)
 EDITING = "editing"
@@ -164,6 +166,43 @@ def block_costs(target: Checkpoint, ids: Sequence[int]) -> dict[int, float]:
       if repeat:
         times[width].append((time.perf_counter() - began) / rounds)
   return {width: statistics.median(seconds) for width, seconds in times.items()}
+
+
+def loop_overhead(target: Checkpoint, ids: Sequence[int]) -> float:
+  """Time of the empty drafter through our loop over that of a bare autoregressive loop."""
+  model, params, rounds, capacity = target.model, target.params, 24, len(ids) + 128
+
+  @partial(jax.jit, donate_argnums=(1, 2))
+  def bare(params, cache, tokens, length):
+    def step(_, carry):
+      cache, tokens, length = carry
+      last = jax.lax.dynamic_slice_in_dim(tokens, length[0] - 1, 1)[None]
+      output = model.apply(params, last, Block.chain(length - 1, 1), cache)
+      token = jnp.argmax(model.logits(params, output.hidden[:, 0]), axis=-1)
+      tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token.astype(jnp.int32), length[0], 0)
+      return output.cache, tokens, length + 1
+
+    return jax.lax.fori_loop(0, rounds, step, (cache, tokens, length))
+
+  def time_bare():
+    padded = jnp.zeros((capacity,), jnp.int32).at[: len(ids)].set(jnp.asarray(ids))
+    read = jax.jit(prefill, static_argnums=0)
+    length = jnp.full((1,), len(ids), jnp.int32)
+    cache, _ = read(model, params, model.init_cache(1, capacity), padded[None, : len(ids)], length)
+    jax.block_until_ready((cache, padded))
+    began = time.perf_counter()
+    jax.block_until_ready(bare(params, cache, padded, length)[1])
+    return time.perf_counter() - began
+
+  def time_ours():
+    session = open_session(model, params, [list(ids)], max_new_tokens=99, capacity=capacity)
+    session.block_until_ready()
+    began = time.perf_counter()
+    session.advance(rounds)
+    return time.perf_counter() - began
+
+  pairs = [(time_ours(), time_bare()) for _ in range(2 * _REPEATS.value + 2)][1:]
+  return statistics.median(ours / bare for ours, bare in pairs)
 
 
 def matmul_floor(params: Params) -> tuple[float, int]:
@@ -321,6 +360,7 @@ def main(argv: Sequence[str]) -> None:
   floor, size = matmul_floor(target.params)
   one, many = batch_speedup(target, prompts)
   figures |= {
+    "ratio_empty_drafter_over_bare_loop": loop_overhead(target, prompts[0]),
     "block_cost": {str(width): seconds / costs[1] for width, seconds in costs.items()},
     "block_seconds": {str(width): seconds for width, seconds in costs.items()},
     "bandwidth_share": floor / costs[1],
