@@ -37,10 +37,10 @@ def main(argv: Sequence[str]) -> int:
     print(f"error: {message}", file=sys.stderr)
     return 2
   except Interrupted as stop:
-    print(f"\n{stop}", file=sys.stderr)
+    print(stop, file=sys.stderr)
     return 130
   except KeyboardInterrupt:
-    print("\ninterrupted before anything was decoded", file=sys.stderr)
+    print("interrupted before anything was decoded", file=sys.stderr)
     return 130
   return 0
 

@@ -53,12 +53,14 @@ class Display:
     for row in rows:
       if len(rows) > 1:
         self._write(f"\n[prompt {row['prompt_index']}] {row['text']}")
-      seconds = row["decode_seconds"]
-      rate = f", {row['new_tokens'] / seconds:.1f} tokens/s" if seconds > 0 else ""
       self._write(
-        f"\n--- {row['new_tokens']} tokens in {row['target_calls']} target calls, "
-        f"{seconds:.2f} s{rate}, ended by {row['finish_reason']}\n"
+        f"\n--- {row['new_tokens']} tokens in {row['target_calls']} target calls, ended by "
+        f"{row['finish_reason']}"
       )
+    tokens, seconds = sum(row["new_tokens"] for row in rows), rows[0]["decode_seconds"]
+    rate = f", {tokens / seconds:.1f} tokens/s" if seconds > 0 else ""
+    together = f"\n--- {len(rows)} rows together" if len(rows) > 1 else ""
+    self._write(f"{together}, {seconds:.2f} s{rate}\n")
 
   def _write(self, text: str) -> None:
     self._stream.write(text)
@@ -68,7 +70,7 @@ class Display:
 class RichDisplay(Display):
   """The same with a progress bar below, for terminals."""
 
-  def __init__(self) -> None:
+  def __init__(self, console: Any = None):
     super().__init__()
     import rich.console
     import rich.live
@@ -80,8 +82,8 @@ class RichDisplay(Display):
       rich.progress.MofNCompleteColumn(),
       rich.progress.TimeElapsedColumn(),
     )
-    self._console = rich.console.Console(highlight=False)
-    self._live = rich.live.Live(console=self._console, refresh_per_second=12)
+    console = rich.console.Console(highlight=False) if console is None else console
+    self._live = rich.live.Live(console=console, refresh_per_second=12)
     self._task: Any = None
     self._line = ""
 

@@ -196,7 +196,7 @@ def help_text() -> str:
   ]
   for name in values:
     flag = values[name]
-    text = flag.help.split(";    repeat")[0]  # absl appends how to repeat a flag
+    text = flag.help.split(";\n")[0]  # absl appends how to repeat a flag
     if flag.default in (None, ""):
       default = ""
     elif name == "config":

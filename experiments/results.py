@@ -42,7 +42,7 @@ class ResultsFolder:
   """
 
   def __init__(self, path: Path, settings: dict[str, Any]):
-    """Opens or creates the folder; reads what is finished.
+    """Reads what is finished. The folder is made when the first row comes.
 
     Args:
       path: the folder.
@@ -53,7 +53,9 @@ class ResultsFolder:
     """
     self.path = path
     self._file_path = path / "results.jsonl"
-    self._check_settings(settings)
+    # Through JSON, so that values compare as they are written.
+    self._settings = json.loads(json.dumps(settings))
+    self._check_settings()
     self.rows: dict[RowKey, Row] = {}
     for number, row in enumerate(self._read(), start=1):
       try:
@@ -78,6 +80,10 @@ class ResultsFolder:
   def append(self, rows: Iterable[Row]) -> None:
     """Adds rows that are not there yet, and returns when they are on the disk."""
     new = [row for row in rows if row_key(row) not in self.rows]
+    if not self._file_path.exists():
+      self.path.mkdir(parents=True, exist_ok=True)
+      text = json.dumps(self._settings, indent=2, ensure_ascii=False)
+      _write_whole(self.path / "config.json", text + "\n")
     with self._file_path.open("ab") as file:
       for row in new:
         file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
@@ -85,30 +91,27 @@ class ResultsFolder:
         os.fsync(file.fileno())
         self.rows[row_key(row)] = row
 
-  def _check_settings(self, settings: dict[str, Any]) -> None:
-    config_path = self.path / "config.json"
+  def _check_settings(self) -> None:
     if self.path.exists() and not self.path.is_dir():
       raise ValueError(f"output {self.path} is not a folder")
-    if not config_path.exists():
-      if self._file_path.exists():
-        raise ValueError(
-          f"output {self.path} holds results but no config.json to compare settings with; "
-          "choose another --output"
-        )
-      self.path.mkdir(parents=True, exist_ok=True)
-      _write_whole(config_path, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    if not self._file_path.exists():
       return
+    config_path = self.path / "config.json"
     try:
       earlier = json.loads(config_path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+      raise ValueError(
+        f"output {self.path} holds results but no config.json to compare settings with; choose "
+        "another --output"
+      ) from None
     except ValueError as error:
       raise ValueError(f"{config_path} is damaged ({error}); choose another --output") from None
-    # Through JSON, so that values compare as they were written.
-    for name in {**earlier, **(settings := json.loads(json.dumps(settings)))}:
-      if earlier.get(name) != settings.get(name):
+    for name in {**earlier, **self._settings}:
+      before, now = earlier.get(name), self._settings.get(name)
+      if before != now:
         raise ValueError(
-          f"output {self.path} holds a run with other settings: {name} was "
-          f"{_short(earlier.get(name))}, now it is {_short(settings.get(name))}; choose another "
-          "--output"
+          f"output {self.path} holds a run with other settings: {name} was {_short(before)}, now "
+          f"it is {_short(now)}; choose another --output"
         )
 
   def _read(self) -> Sequence[Row]:

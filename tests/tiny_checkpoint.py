@@ -64,7 +64,7 @@ def _follow_the_cycle(params):
 
 def write(folder, *, seed=0, chat=True, **changes) -> pathlib.Path:
   """Writes the checkpoint as a Hugging Face folder; `changes` are to its configuration."""
-  model = Transformer(dataclasses.replace(CONFIG, **changes), dtype="float32")
+  model = Transformer(dataclasses.replace(CONFIG, layer_types=(), **changes), dtype="float32")
   params = model.init(jax.random.key(seed))
   params = _follow_the_cycle(params)
   folder.mkdir(parents=True, exist_ok=True)

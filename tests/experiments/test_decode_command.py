@@ -1,11 +1,8 @@
 # Copyright 2026 The specjax authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The main command from end to end, on a checkpoint that fits in a test."""
+"""The main command on a tiny checkpoint."""
 
 import json
-import os
-import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -13,11 +10,12 @@ import time
 import pytest
 import tiny_checkpoint
 
-from experiments import decode, methods
-from specjax.drafters import REGISTRY
+from experiments import results as results_module
+from experiments.decode import main
+from specjax.models import checkpoint
+from specjax.text import TextGenerator
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-KEYS = {
+REQUIRED = {
   "method",
   "prompt_index",
   "prompt_tokens",
@@ -34,178 +32,364 @@ KEYS = {
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
+def model(tmp_path_factory):
   return tiny_checkpoint.write(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def command(model, tmp_path):
+  """Runs the command in this process; returns exit code and rows."""
+
+  def run(*arguments, output="out", prompts=("hello", "b", "some more text")):
+    given = [f"--prompt={prompt}" for prompt in prompts]
+    # An empty cache folder: the test must not write to the user's, nor set it for other tests.
+    common = [f"--model={model}", f"--output={tmp_path / output}", "--compilation_cache_dir="]
+    code = main(["decode", *common, *given, *arguments])
+    return code, read(tmp_path / output)
+
+  return run
+
+
+def read(folder):
+  path = folder / "results.jsonl"
+  return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def decided(rows):
+  """What of the rows does not depend on the clock or the batching, in a fixed order."""
+  names = (*sorted(REQUIRED - {"prefill_seconds", "decode_seconds", "compile_seconds"}), "turn")
+  return sorted(json.dumps([row[name] for name in names]) for row in rows)
+
+
+# --- results -----------------------------------------------------------------------------------
+
+
+def test_rows_have_every_key_and_agree_with_themselves(command, capsys):
+  code, rows = command("--max_new_tokens=60")
+  assert code == 0
+  assert len(rows) == 6
+  for row in rows:
+    assert set(row) >= REQUIRED
+    assert row["new_tokens"] == len(row["token_ids"]) == len(row["log_probs"]) == 60
+    assert row["target_calls"] == sum(row["accepted_histogram"])
+    assert row["accepted_tokens"] == row["new_tokens"] - row["target_calls"]
+    assert row["text"].startswith("abcdefg")
+    assert row["prefill_seconds"] > 0 and row["decode_seconds"] > 0
+    assert row["lossless"] is True
+  lookup = [row for row in rows if row["method"] == "prompt_lookup"]
+  plain = [row for row in rows if row["method"] == "autoregressive"]
+  assert [row["token_ids"] for row in lookup] == [row["token_ids"] for row in plain]
+  assert all(row["draft_calls"] == 0 and row["target_calls"] == 60 for row in plain)
+  assert all(row["draft_calls"] > 0 and row["target_calls"] < 50 for row in lookup)
+  output = capsys.readouterr()
+  assert output.err == ""
+  assert "All prompts" in output.out and "speed-up" in output.out
+  assert "abcdefghijklmnopqrstuvwxyz éabc" in output.out  # the streamed text
+
+
+def test_each_program_is_compiled_once_and_before_the_timing(command):
+  _, rows = command("--max_new_tokens=8", prompts=("one", "two", "three"))
+  for method in ("autoregressive", "prompt_lookup"):
+    seconds = [row["compile_seconds"] for row in rows if row["method"] == method]
+    assert seconds[0] > 0 and seconds[1:] == [0.0, 0.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_rows_do_not_depend_on_the_batch_size(command, temperature):
+  arguments = ["--max_new_tokens=30", f"--temperature={temperature}", "--seed=5"]
+  _, alone = command(*arguments, output="one")
+  _, pairs = command(*arguments, "--batch_size=2", output="two")
+  _, together = command(*arguments, "--batch_size=3", output="three")
+  assert decided(alone) == decided(pairs) == decided(together)
+  assert [row["batch_size"] for row in pairs] == [2, 2, 2, 2, 1, 1]
+  assert [row["batch_index"] for row in pairs] == [0, 0, 0, 0, 1, 1]
+  if temperature:
+    assert len({row["text"] for row in alone}) > 2
+
+
+def test_the_seed_decides_the_sample(command):
+  arguments = ["--max_new_tokens=30", "--temperature=1", "--methods=autoregressive"]
+  texts = [
+    [row["text"] for row in command(*arguments, f"--seed={seed}", output=name)[1]]
+    for seed, name in ((1, "a"), (1, "b"), (2, "c"))
+  ]
+  assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_stop_string_ends_text_and_tokens(command):
+  _, rows = command("--stop=xy", "--stop=efg", "--max_new_tokens=60")
+  for row in rows:
+    assert row["text"] == "abcd" and row["finish_reason"] == "stop"
+    assert row["token_ids"] == list(b"abcd") and len(row["log_probs"]) == 4
+
+
+def test_a_budget_of_nothing_decodes_nothing(command):
+  code, rows = command("--max_new_tokens=0", prompts=("hello",))
+  assert code == 0
+  assert [row["token_ids"] for row in rows] == [[], []]
+  assert [row["target_calls"] for row in rows] == [0, 0]
+
+
+def test_a_prompt_is_a_user_message_unless_raw(command, model):
+  generator = TextGenerator(checkpoint.load(model))
+  _, rows = command("--max_new_tokens=2", prompts=("hello",))
+  assert rows[0]["prompt_tokens"] == len(generator.encode("hello")) > 25
+  _, rows = command("--max_new_tokens=2", "--raw", output="raw", prompts=("hello",))
+  assert rows[0]["prompt_tokens"] == 5
+
+
+@pytest.mark.slow
+def test_every_method_decodes_and_stays_with_the_target(command, capsys):
+  methods = "autoregressive,prompt_lookup,draft_model,fallback"
+  code, rows = command(
+    f"--methods={methods}", "--config.draft_length=3", "--config.draft_layers=2",
+    "--max_new_tokens=40", prompts=("hello",),
+  )  # fmt: skip
+  assert code == 0
+  assert [row["method"] for row in rows] == methods.split(",")
+  assert len({tuple(row["token_ids"]) for row in rows}) == 1
+  assert [len(row["accepted_histogram"]) for row in rows] == [1, 4, 4, 4]
+  assert capsys.readouterr().out.count("no (from token") == 0
+
+
+# --- conversations -----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def questions(tmp_path):
   path = tmp_path / "questions.jsonl"
   lines = [
-    {"question_id": 7, "category": "writing", "turns": ["abcdef", "ghi"]},
-    {"prompt": "klm"},
-    {"prompt": "xyz abc"},
+    {"question_id": 81, "category": "writing", "turns": ["hi", "again", "bye"]},
+    {"question_id": 82, "category": "qa", "turns": ["one turn"]},
   ]
   path.write_text("".join(json.dumps(line) + "\n" for line in lines))
   return path
 
 
-def command(checkpoint, *arguments):
-  return ["decode", f"--model={checkpoint}", "--compilation_cache_dir=", *map(str, arguments)]
-
-
-def read(folder):
-  lines = (folder / "results.jsonl").read_text().splitlines()
-  rows = {}
-  for row in map(json.loads, lines):
-    key = (row["method"], row["prompt_index"], row["turn"])
-    assert key not in rows, "a row was written twice"
-    rows[key] = row
-  return rows
-
-
-def facts(rows):
-  names = ("token_ids", "text", "target_calls", "accepted_histogram", "finish_reason")
-  return {key: tuple(str(row[name]) for name in names) for key, row in rows.items()}
-
-
-def test_every_registered_drafter_is_a_method_of_the_command():
-  assert set(methods.BUILDERS) == set(REGISTRY)
-
-
-def test_rows_have_the_promised_keys_and_agree_between_methods(checkpoint, questions, tmp_path):
-  output = tmp_path / "out"
-  arguments = (f"--prompts={questions}", f"--output={output}", "--max_new_tokens=60")
-  assert decode.main(command(checkpoint, *arguments)) == 0
-  rows = read(output)
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_the_answer_is_fed_back_before_the_next_turn(command, model, questions, batch_size):
+  _, rows = command(
+    f"--prompts={questions}", f"--batch_size={batch_size}", "--max_new_tokens=9", prompts=()
+  )
   assert len(rows) == 2 * 4
-  for row in rows.values():
-    assert set(row) >= KEYS
-    assert row["new_tokens"] == len(row["token_ids"]) <= 60
-    assert sum(row["accepted_histogram"]) == row["target_calls"]
-  for (method, index, turn), row in rows.items():
-    assert row["token_ids"] == rows["autoregressive", index, turn]["token_ids"]
-    if method == "prompt_lookup":
-      assert row["target_calls"] < row["new_tokens"]
-  second = rows["autoregressive", 0, 1]
-  # The second turn has read the first answer.
-  assert second["prompt_tokens"] > rows["autoregressive", 0, 0]["prompt_tokens"] + 60
-  assert second["question_id"] == 7
+  generator = TextGenerator(checkpoint.load(model))
+  turns = [row for row in rows if row["method"] == "prompt_lookup" and row["question_id"] == 81]
+  assert [row["turn"] for row in turns] == [0, 1, 2]
+  messages = []
+  for row, text in zip(turns, ("hi", "again", "bye"), strict=True):
+    messages.append({"role": "user", "content": text})
+    assert row["prompt_tokens"] == len(generator.encode(messages))
+    assert row["text"] == generator.generate([messages], max_new_tokens=9)[0].text
+    messages.append({"role": "assistant", "content": row["text"]})
 
 
-def test_rows_do_not_depend_on_the_batch_size(checkpoint, questions, tmp_path):
-  options = ("--temperature=1.0", "--top_k=20", "--seed=3", "--max_new_tokens=24")
-  for size in (1, 2):
-    output = f"--output={tmp_path / str(size)}"
-    arguments = (f"--prompts={questions}", output, f"--batch_size={size}", *options)
-    assert decode.main(command(checkpoint, *arguments)) == 0
-  assert facts(read(tmp_path / "1")) == facts(read(tmp_path / "2"))
+def test_a_conversation_that_fills_the_context_ends_there(command, tmp_path):
+  path = tmp_path / "long.jsonl"
+  path.write_text(json.dumps({"turns": ["x" * 300, "y" * 100, "z" * 100, "more"]}) + "\n")
+  code, rows = command(
+    f"--prompts={path}", "--max_new_tokens=60", "--methods=autoregressive", prompts=()
+  )
+  assert code == 0
+  assert rows[0]["new_tokens"] == 60
+  assert rows[1]["prompt_tokens"] + rows[1]["new_tokens"] <= 512
+  assert [row["new_tokens"] for row in rows][2:] == [0, 0]
+  assert [row["finish_reason"] for row in rows] == ["length"] * 4
 
 
-def test_a_stop_string_ends_text_and_tokens_at_one_place(checkpoint, tmp_path):
-  arguments = ("--prompt=abc", f"--output={tmp_path / 'out'}", "--stop=pq", "--max_new_tokens=80")
-  assert decode.main(command(checkpoint, *arguments)) == 0
-  for row in read(tmp_path / "out").values():
-    assert row["finish_reason"] == "stop"
-    assert row["text"].endswith("o") and "pq" not in row["text"]
-    assert bytes(row["token_ids"]).decode() == row["text"]
+# --- resuming ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_a_run_goes_on_after_half_a_line(command, questions, tmp_path, batch_size):
+  arguments = [f"--prompts={questions}", "--max_new_tokens=9", f"--batch_size={batch_size}"]
+  _, whole = command(*arguments, output="whole", prompts=())
+  command(*arguments, output="cut", prompts=())
+  path = tmp_path / "cut" / "results.jsonl"
+  data = path.read_bytes().splitlines(keepends=True)
+  path.write_bytes(b"".join(data[:2]) + data[2][:25])
+  code, rows = command(*arguments, output="cut", prompts=())
+  assert code == 0
+  assert decided(rows) == decided(whole)
+  assert path.read_bytes().splitlines(keepends=True)[:2] == data[:2]
+
+
+def test_a_finished_run_decodes_nothing_again_and_shows_the_table(command, tmp_path, capsys):
+  command("--max_new_tokens=5")
+  before = (tmp_path / "out" / "results.jsonl").read_bytes()
+  capsys.readouterr()
+  code, _ = command("--max_new_tokens=5")
+  assert code == 0
+  assert (tmp_path / "out" / "results.jsonl").read_bytes() == before
+  output = capsys.readouterr().out
+  assert "All prompts" in output and "===" not in output
+
+
+def test_another_setting_in_the_same_folder_is_refused(command, capsys):
+  command("--max_new_tokens=5")
+  capsys.readouterr()
+  code, _ = command("--max_new_tokens=6")
+  assert code == 2
+  assert_one_error_line(capsys, "max_new_tokens was 5, now it is 6; choose another --output")
+  code, _ = command("--max_new_tokens=5", prompts=("other",))
+  assert code == 2
+  assert_one_error_line(capsys, "prompts was")
+
+
+def test_ctrl_c_keeps_finished_rows_and_says_how_to_go_on(command, monkeypatch, capsys, tmp_path):
+  _, whole = command("--max_new_tokens=9", output="whole")
+  append = results_module.ResultsFolder.append
+  calls = []
+
+  def interrupted(self, rows):
+    calls.append(rows)
+    if len(calls) == 3:
+      raise KeyboardInterrupt
+    append(self, rows)
+
+  monkeypatch.setattr(results_module.ResultsFolder, "append", interrupted)
+  capsys.readouterr()
+  code, rows = command("--max_new_tokens=9")
+  assert code == 130
+  assert len(rows) == 2
+  (line,) = capsys.readouterr().err.strip().splitlines()
+  assert line.startswith("interrupted: 2 finished rows")
+  assert line.endswith(f"--output={tmp_path / 'out'}")
+  monkeypatch.undo()
+  code, rows = command("--max_new_tokens=9")
+  assert code == 0
+  assert decided(rows) == decided(whole)
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_and_ends_with_the_rows_of_an_uninterrupted_one(
-  checkpoint, questions, tmp_path
-):
-  arguments = [f"--prompts={questions}", "--max_new_tokens=40"]
-  assert decode.main(command(checkpoint, *arguments, f"--output={tmp_path / 'whole'}")) == 0
-  killed = tmp_path / "killed"
-  line = [sys.executable, "-m", "experiments.decode"]
-  line += command(checkpoint, *arguments, f"--output={killed}")[1:]
+def test_a_killed_run_goes_on_where_it_was(command, model, tmp_path):
+  arguments = ["--max_new_tokens=9", "--prompt=hello", "--prompt=" + "long " * 20]
+  path = tmp_path / "killed" / "results.jsonl"
+  module = [sys.executable, "-m", "experiments.decode", f"--output={path.parent}"]
   process = subprocess.Popen(
-    line, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ}
+    [*module, f"--model={model}", "--compilation_cache_dir=", *arguments],
+    stdout=subprocess.DEVNULL,
   )
-  results = killed / "results.jsonl"
-  for _ in range(1200):
-    if process.poll() is not None or (results.exists() and results.stat().st_size):
-      break
-    time.sleep(0.1)
-  process.send_signal(signal.SIGKILL)
+  # The second row needs a compilation, so that there is time to kill the run before it.
+  while not (path.exists() and path.read_bytes().endswith(b"\n")):
+    assert process.poll() is None, "the run ended before it was killed"
+    time.sleep(0.01)
+  process.kill()
   process.wait()
-  with results.open("a") as file:
-    file.write('{"method": "prompt_loo')  # a line that the kill cut off
-  assert decode.main(command(checkpoint, *arguments, f"--output={killed}")) == 0
-  assert facts(read(killed)) == facts(read(tmp_path / "whole"))
+  assert 1 <= len(read(path.parent)) < 4
+  _, whole = command(*arguments, output="whole", prompts=())
+  code, rows = command(*arguments, output="killed", prompts=())
+  assert code == 0
+  assert decided(rows) == decided(whole)
 
 
-BAD = {
-  "method": (["--methods=foo"], "unknown name 'foo'"),
-  "config key": (["--config.nonsense=1"], "unknown config key: nonsense"),
-  "temperature": (["--temperature=-1"], "temperature"),
-  "budget": (["--max_new_tokens=-1"], "max_new_tokens"),
-  "draft length": (["--config.draft_length=0"], "draft_length must be an integer >= 1, got 0"),
-  "no file": (["--prompts=/nowhere.jsonl"], "/nowhere.jsonl does not exist"),
-  "empty prompt": (["--prompt="], "is empty"),
-  "flag": (["--nope=1"], "nope"),
-  "both": (["--prompt=a", "--prompts=b"], "both given"),
-  "batch size": (["--batch_size=0"], "batch_size must be an integer >= 1, got 0"),
-  "top_p": (["--top_p=1.5"], "top_p must be in"),
-  "top_k": (["--top_k=-1"], "top_k"),
-  "min_p": (["--min_p=2"], "min_p"),
-  "penalty": (["--repetition_penalty=0"], "repetition_penalty"),
-  "config file": (["--config=/nope.py"], "config file"),
-  "number": (["--temperature=abc"], "temperature"),
-  "stop": (["--stop="], "stop"),
-}
+# --- bad input ---------------------------------------------------------------------------------
 
 
-def assert_one_line(capsys, code, message):
+def assert_one_error_line(capsys, message):
   error = capsys.readouterr().err
-  assert code == 2
-  assert error.startswith("error: ") and error.count("\n") == 1
-  assert message in error and "Traceback" not in error
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line_and_exit_code_2(case, checkpoint, capsys, tmp_path):
-  arguments, message = BAD[case]
-  line = command(checkpoint, *arguments, f"--output={tmp_path / 'out'}")
-  assert_one_line(capsys, decode.main(line), message)
-
-
-@pytest.mark.parametrize("model", ["/no/such/folder", "nonsense"])
-def test_a_model_that_is_not_there_is_one_line(model, capsys, tmp_path):
-  assert_one_line(
-    capsys, decode.main(command(model, f"--output={tmp_path / 'out'}", "--prompt=a")), model
-  )
+  assert error.startswith("error: ") and error.count("\n") == 1 and error.endswith("\n"), error
+  assert "Traceback" not in error
+  assert message in error
 
 
 @pytest.mark.parametrize(
-  ("content", "message"),
+  ("arguments", "message"),
   [
-    (b'{"prompt": "a"}\n' * 6 + b"{bad\n", "line 7 is not JSON"),
-    (b"", "is empty"),
-    (b'\xff\xfe{"prompt": "a"}\n', "line 1 is not UTF-8"),
-    (b'{"question_id": 1, "category": "x"}\n', "line 1 must have either 'prompt' or 'turns'"),
-    (b'{"prompt": "' + b"abc " * 300 + b'"}\n', "line 1: the prompt has"),
+    (["--methods=magic"], "methods: unknown name 'magic'; the names are"),
+    (["--methods=autoregressive,autoregressive"], "must not name 'autoregressive' twice"),
+    (["--config.nonsense=1"], "unknown config key: nonsense"),
+    (["--config.verifier=magic"], "verifier: unknown name 'magic'"),
+    (["--config=nowhere.py"], "the config file cannot be loaded"),
+    (["--nonsense"], "Unknown command line flag 'nonsense'"),
+    (["--temperature=-1"], "temperature must be a finite number >= 0, got -1.0"),
+    (["--temperature=nan"], "temperature must be a finite number >= 0, got nan"),
+    (["--temperature=hot"], "--temperature=hot"),
+    (["--max_new_tokens=-1"], "max_new_tokens must be an integer >= 0, got -1"),
+    (["--max_new_tokens=1000"], "more than the model's context of 512"),
+    (["--config.draft_length=0"], "draft_length must be an integer >= 1, got 0"),
+    (["--top_p=0"], "top_p must be in (0, 1], got 0.0"),
+    (["--top_p=1.5"], "top_p must be in (0, 1], got 1.5"),
+    (["--top_k=-1"], "top_k must be an integer >= 0"),
+    (["--min_p=2"], "min_p must be in [0, 1], got 2.0"),
+    (["--repetition_penalty=0"], "repetition_penalty must be a finite number > 0"),
+    (["--batch_size=0"], "batch_size must be an integer >= 1, got 0"),
+    (["--seed=-1"], "seed must be in 0 .. 2^32 - 1, got -1"),
+    (["--limit=0"], "limit must be an integer >= 1, got 0"),
+    (["--stop="], "stop must be strings that are not empty"),
+    (["--dtype=int4"], "dtype must be float32, bfloat16 or float16, got 'int4'"),
+    (["--prompt="], "--prompt 1 is empty"),
+    (["--prompts=nowhere.jsonl"], "--prompt and --prompts were both given"),
+    (["--model=nowhere"], "nowhere"),
+    (["--model=/no/such/folder"], "/no/such/folder"),
+    (["--methods=draft_model", "--config.draft_checkpoint=/no/draft"], "/no/draft"),
+    (["--methods=draft_model", "--config.draft_layers=9"], "draft_layers must be at most 3"),
+    (
+      ["--config.verifier=greedy_match", "--temperature=1"],
+      "verifier GreedyMatch decodes greedily",
+    ),
+    (["stray"], "unexpected argument 'stray'"),
   ],
 )
-def test_a_malformed_prompts_file_is_answered_by_line_and_reason(
-  content, message, checkpoint, capsys, tmp_path
+def test_bad_input_is_one_line_and_exit_code_2(command, capsys, tmp_path, arguments, message):
+  code, rows = command(*arguments, prompts=("hello",))
+  assert code == 2
+  assert rows == [] and not (tmp_path / "out").exists()
+  assert_one_error_line(capsys, message)
+
+
+@pytest.mark.parametrize(
+  ("line", "message"),
+  [
+    ('{"prompt": ', "line 2 is not JSON"),
+    ('{"text": "x"}', "line 2 must have either 'prompt' or 'turns'"),
+    (
+      json.dumps({"prompt": "x" * 600}),
+      "line 2: the prompt has 634 tokens, which with max",
+    ),
+  ],
+)
+def test_a_bad_prompts_file_is_answered_by_file_line_and_reason(
+  command, capsys, tmp_path, line, message
 ):
-  path = tmp_path / "prompts.jsonl"
-  path.write_bytes(content)
-  line = command(checkpoint, f"--prompts={path}", f"--output={tmp_path / 'out'}")
-  assert_one_line(capsys, decode.main(line), message)
+  path = tmp_path / "bad.jsonl"
+  path.write_text('{"prompt": "good"}\n' + line + "\n")
+  code, _ = command(f"--prompts={path}", prompts=())
+  assert code == 2
+  assert_one_error_line(capsys, f"{path} {message}")
 
 
-def test_other_settings_in_the_same_folder_are_refused(checkpoint, capsys, tmp_path):
-  line = command(checkpoint, "--prompt=abc", f"--output={tmp_path}", "--max_new_tokens=4")
-  assert decode.main(line) == 0
-  capsys.readouterr()
-  assert_one_line(capsys, decode.main([*line, "--seed=3"]), "seed was 0, now it is 3")
+def test_a_bad_prompts_file_is_answered_before_a_model_is_loaded(tmp_path, capsys):
+  path = tmp_path / "bad.jsonl"
+  path.write_text("{}\n")
+  assert main(["decode", f"--prompts={path}", "--model=/no/such/folder"]) == 2
+  assert_one_error_line(capsys, f"{path} line 1")
 
 
-def test_help_explains_every_flag(capsys):
-  assert decode.main(["decode", "--help"]) == 0
-  text = capsys.readouterr().out
-  for flag in ("config", "prompts", "methods", "stop", "batch_size", "output", "min_p"):
-    assert f"--{flag}" in text
+def test_help_exits_with_0(capsys):
+  assert main(["decode", "--help"]) == 0
+  output = capsys.readouterr()
+  assert "--max_new_tokens" in output.out and output.err == ""
+
+
+def test_the_module_is_a_command():
+  bad = [sys.executable, "-m", "experiments.decode", "--temperature=-1", "--prompt=x"]
+  done = subprocess.run(bad, capture_output=True, text=True, timeout=120)
+  assert done.returncode == 2
+  assert done.stderr == "error: temperature must be a finite number >= 0, got -1.0\n"
+
+
+# --- the real model ----------------------------------------------------------------------------
+
+
+@pytest.mark.real_model
+def test_prompt_lookup_gives_the_autoregressive_tokens_on_the_built_in_prompts(tmp_path):
+  arguments = [f"--output={tmp_path}", "--max_new_tokens=140", "--compilation_cache_dir="]
+  assert main(["decode", *arguments]) == 0
+  by_method = {}
+  for row in read(tmp_path):
+    by_method.setdefault(row["method"], []).append(row)
+  plain, lookup = by_method["autoregressive"], by_method["prompt_lookup"]
+  assert [row["token_ids"] for row in lookup] == [row["token_ids"] for row in plain]
+  (editing,) = [row for row in lookup if row["category"] == "editing"]
+  assert editing["new_tokens"] / editing["target_calls"] > 6

@@ -50,13 +50,20 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path):
     ResultsFolder(tmp_path, SETTINGS)
 
 
+def test_a_folder_is_made_with_its_first_row(tmp_path):
+  folder = ResultsFolder(tmp_path / "out", SETTINGS)
+  assert not (tmp_path / "out").exists()
+  folder.append([row(0)])
+  assert json.loads((tmp_path / "out" / "config.json").read_text()) == SETTINGS | {"stop": ["a"]}
+
+
 def test_other_settings_in_the_same_folder_are_refused(tmp_path):
-  ResultsFolder(tmp_path, SETTINGS)
+  ResultsFolder(tmp_path, SETTINGS).append([row(0)])
   with pytest.raises(ValueError, match=r"seed was 0, now it is 1; choose another --output"):
     ResultsFolder(tmp_path, SETTINGS | {"seed": 1})
   with pytest.raises(ValueError, match=r"new was null, now it is 3"):
     ResultsFolder(tmp_path, SETTINGS | {"new": 3})
-  assert ResultsFolder(tmp_path, SETTINGS).resumed == 0
+  assert ResultsFolder(tmp_path, SETTINGS).resumed == 1
 
 
 def test_other_weights_in_the_same_folder_are_refused(tmp_path):
