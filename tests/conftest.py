@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strict defaults for every test: no silent promotion, several CPU devices, tiny models."""
 
+import gc
 import os
 
 # Before JAX starts: several devices, so that nothing works by accident of there being one.
@@ -20,3 +21,11 @@ jax.config.update("jax_default_matmul_precision", "highest")
 def _few_threads(monkeypatch):
   """Tokenizers forked under pytest-xdist warn about parallelism otherwise."""
   monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _free_compiled_programs():
+  """Every compiled program holds memory maps; thousands of them reach the kernel's limit."""
+  yield
+  jax.clear_caches()
+  gc.collect()
