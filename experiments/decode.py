@@ -55,7 +55,7 @@ def decode(options: flags.Options) -> None:
   prompts = choose_prompts(options.prompt, options.prompts, options.limit)
   # Imported late: a mistyped flag is answered at once, not after JAX has started.
   from experiments.display import make_display
-  from experiments.methods import build_methods
+  from experiments.methods import build_methods, drafter_files
   from experiments.report import report
   from experiments.results import ResultsFolder, fresh_folder
   from experiments.runner import Runner
@@ -63,6 +63,7 @@ def decode(options: flags.Options) -> None:
   from specjax.models import checkpoint
 
   settings = make_settings(options.config, options.settings)
+  drafter_files(settings)  # for its errors, before a model is loaded
   output = Path(options.output) if options.output else fresh_folder()
   results = ResultsFolder(output, settings.to_json() | {"prompts": _fingerprint(prompts)})
   try:
@@ -70,6 +71,7 @@ def decode(options: flags.Options) -> None:
     target = checkpoint.load(settings.model, dtype=settings.dtype)
     results.check_source(target.source)
     methods = build_methods(settings, target)
+    results.check_drafters({method.name: method.drafter_checksum for method in methods})
     print(f"{target.name} from {target.source}; results go to {output}")
     Runner(settings, target, methods, prompts, results, make_display()).run()
   except KeyboardInterrupt:

@@ -8,7 +8,7 @@ nothing, and a test can run the command twice in one process.
 
 import dataclasses
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,24 +57,10 @@ def parse(argv: Sequence[str]) -> Options:
     ValueError: for what cannot be understood, in one line.
   """
   argv = list(argv)
-  if any(argument in _HELP for argument in argv[1:]):
+  if asks_for_help(argv):
     raise HelpRequested(help_text())
   values = flags.FlagValues()
-  try:
-    _define(values, argv)
-    positional = values(argv)[1:]
-    values.config.to_dict()  # a file that could not be loaded says so only when it is used
-  except flags.Error as error:
-    raise ValueError(_one_line(error)) from error
-  except (KeyError, AttributeError) as error:
-    key = str(error.args[0] if error.args else error).strip("'\"").split("\n")[0]
-    known = ", ".join(base.get_config().keys())
-    raise ValueError(f"unknown config key: {key}; the keys are {known}") from error
-  except OSError as error:
-    reason = str(error).strip().splitlines()[-1].strip()
-    raise ValueError(f"the config file cannot be loaded: {reason}") from error
-  except Exception as error:  # a config file is a program: it can raise anything
-    raise ValueError(f"the config file cannot be run: {_one_line(error)}") from error
+  positional = read(values, _define, argv, base.get_config().keys())
   if positional:
     raise ValueError(f"unexpected argument {positional[0]!r}; a prompt is given as --prompt=TEXT")
   if values.limit is not None and values.limit < 1:
@@ -90,6 +76,45 @@ def parse(argv: Sequence[str]) -> Options:
   )
 
 
+def read(
+  values: flags.FlagValues,
+  define: Callable[[flags.FlagValues, list[str]], None],
+  argv: list[str],
+  config_keys: Iterable[str],
+) -> list[str]:
+  """Defines flags, one of them `config`, and reads them; returns the positional arguments.
+
+  Args:
+    values: gets the flags.
+    define: defines them, from the command line that they will be read from.
+    argv: the command line; `argv[0]` is the program's name.
+    config_keys: what a config can have, for the message about another key.
+
+  Raises:
+    ValueError: for what cannot be understood, in one line.
+  """
+  try:
+    define(values, argv)
+    positional = values(argv)[1:]
+    values.config.to_dict()  # a file that could not be loaded says so only when it is used
+  except flags.Error as error:
+    raise ValueError(_one_line(error)) from error
+  except (KeyError, AttributeError) as error:
+    key = str(error.args[0] if error.args else error).strip("'\"").split("\n")[0]
+    raise ValueError(f"unknown config key: {key}; the keys are {', '.join(config_keys)}") from error
+  except OSError as error:
+    reason = str(error).strip().splitlines()[-1].strip()
+    raise ValueError(f"the config file cannot be loaded: {reason}") from error
+  except Exception as error:  # a config file is a program: it can raise anything
+    raise ValueError(f"the config file cannot be run: {_one_line(error)}") from error
+  return positional
+
+
+def asks_for_help(argv: Sequence[str]) -> bool:
+  """Whether a command line asks for `--help`."""
+  return any(argument in _HELP for argument in argv[1:])
+
+
 # Flags that are fields of Settings under the same name.
 _SETTINGS = (
   "model",
@@ -98,6 +123,7 @@ _SETTINGS = (
   "seed",
   "batch_size",
   "methods",
+  "drafter",
   "max_new_tokens",
   "temperature",
   "top_k",
@@ -128,8 +154,15 @@ def _define(values: flags.FlagValues, argv: list[str]) -> None:
   flags.DEFINE_list(
     "methods",
     None,
-    "Decoding methods to run and compare, separated by commas, by the names of "
-    "specjax.drafters.REGISTRY. The default is what the config names.",
+    "Decoding methods to run and compare, separated by commas: the names of "
+    "specjax.drafters.REGISTRY, and pass_merged. The default is what the config names.",
+    flag_values=values,
+  )
+  flags.DEFINE_multi_string(
+    "drafter",
+    None,
+    "File of a trained drafter, as experiments.train writes it, for the method of its scheme in "
+    "place of the one that comes with specjax. It can be given several times.",
     flag_values=values,
   )
   string("model", DEFAULT_MODEL, "Target model: a short name, a hub id, a folder or a GGUF file.")
@@ -193,14 +226,21 @@ def help_text() -> str:
     '  python -m experiments.decode --config=configs/speculative_sampling.py --prompt="Hello!"',
     "",
     "Flags:",
+    *describe(values, DEFAULT_CONFIG),
   ]
+  return "\n".join(lines)
+
+
+def describe(values: flags.FlagValues, default_config: Path | None = None) -> list[str]:
+  """Every flag with its sentence and its default, for `--help`."""
+  lines = []
   for name in values:
     flag = values[name]
     text = flag.help.split(";\n")[0]  # absl appends how to repeat a flag
     if flag.default in (None, ""):
       default = ""
-    elif name == "config":
-      default = f" (default: {DEFAULT_CONFIG.parent.name}/{DEFAULT_CONFIG.name})"
+    elif name == "config" and default_config is not None:
+      default = f" (default: {default_config.parent.name}/{default_config.name})"
     else:
       default = f" (default: {flag.default})"
     switch = f"--[no]{name}" if flag.boolean else f"--{name}"
@@ -208,7 +248,7 @@ def help_text() -> str:
     lines += textwrap.wrap(
       text + default, width=88, initial_indent="      ", subsequent_indent="      "
     )
-  return "\n".join(lines)
+  return lines
 
 
 def _one_line(error: BaseException) -> str:

@@ -18,12 +18,14 @@ class Prompt:
     category: what kind of task it is; may be empty.
     question_id: the file's own name for it, or None.
     origin: where it stands, for error messages: "prompts.jsonl line 3".
+    answer: a reference answer, written by who wrote the prompts; None where there is none.
   """
 
   turns: tuple[str, ...]
   category: str = ""
   question_id: int | str | None = None
   origin: str = "prompt"
+  answer: str | None = None
 
 
 # Two typos to fix: the rest of a good answer repeats the text word for word.
@@ -102,7 +104,7 @@ def choose_prompts(texts: Sequence[str], path: str | None, limit: int | None) ->
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
   """Reads a JSONL file: an object a line, with `prompt` or with Spec-Bench's `turns`.
 
-  Further keys that are read: `category`, `question_id`. Blank lines are skipped.
+  Further keys that are read: `category`, `question_id`, `answer`. Blank lines are skipped.
 
   Raises:
     ValueError: naming file, line and reason.
@@ -141,6 +143,7 @@ def _parse(line: str, origin: str) -> Prompt:
     category=_category(value, origin),
     question_id=_question_id(value, origin),
     origin=origin,
+    answer=None if value.get("answer") is None else _text(value["answer"], f"{origin}: 'answer'"),
   )
 
 

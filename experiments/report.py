@@ -29,13 +29,15 @@ class Summary:
 
   Attributes:
     new_tokens: tokens decoded.
-    target_calls: target calls that committed them, counted row by row.
+    target_calls: target calls for them, a drafter's own calls of the target included, counted
+      row by row.
     drafted_tokens: proposed tokens.
     accepted_tokens: new tokens that had been drafted.
     prefill_seconds: reading prompts, each batch counted once.
     decode_seconds: decoding, each batch counted once.
     compile_seconds: compilation, in neither of the two.
     lossless: whether the output has the law of autoregressive decoding.
+    deviations: new tokens that are not the target's own choice.
   """
 
   new_tokens: int
@@ -46,6 +48,7 @@ class Summary:
   decode_seconds: float
   compile_seconds: float
   lossless: bool
+  deviations: int = 0
 
   @property
   def block_efficiency(self) -> float | None:
@@ -89,6 +92,7 @@ def summarize(rows: Iterable[Row]) -> Summary:
     decode_seconds=seconds("decode_seconds"),
     compile_seconds=seconds("compile_seconds"),
     lossless=all(row["lossless"] for row in rows),
+    deviations=sum(row.get("deviations", 0) for row in rows),
   )
 
 
@@ -127,8 +131,8 @@ def report(rows: Sequence[Row], methods: Sequence[str], *, greedy: bool) -> str:
   )
   parts.append(
     f"Seconds do not contain compilation, which took {compile_seconds:.1f} s. tokens/call is the "
-    "block efficiency: new\ntokens a target call, the target's own included. acceptance is "
-    "accepted over drafted tokens."
+    "block efficiency: new\ntokens a target call, the target's own included; a drafter's calls of "
+    "the target count too. acceptance is\naccepted over drafted tokens."
   )
   return "\n\n".join(parts)
 
@@ -175,11 +179,18 @@ def _table(rows: Sequence[Row], methods: Sequence[str], greedy: bool) -> str:
         _number(summary.decode_seconds, "{:.2f}"),
         _number(rate, "{:.1f}"),
         _number(rate / base_rate if rate and base_rate else None, "{:.2f}x"),
-        "yes" if summary.lossless else "no",
+        _lossless(summary),
         same,
       )
     )
   return format_table(_HEADER, lines)
+
+
+def _lossless(summary: Summary) -> str:
+  """Yes or no, and how many tokens are not the target's own choice."""
+  if summary.lossless:
+    return "yes"
+  return f"no ({summary.deviations} deviate)" if summary.deviations else "no"
 
 
 def format_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -9,7 +9,7 @@ folder holds. A folder only ever holds the results of one setting.
 import datetime
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,22 @@ class ResultsFolder:
         raise ValueError(
           f"{self.path} holds results of the weights {row.get('source')!r}, this run has "
           f"{source!r}; choose another --output"
+        )
+
+  def check_drafters(self, checksums: Mapping[str, str | None]) -> None:
+    """Checks that finished rows came from the same trained drafters.
+
+    Args:
+      checksums: by method, of the file of its drafter; None where it has none.
+
+    Raises:
+      ValueError: if a row of a method has another one.
+    """
+    for row in self.rows.values():
+      if row.get("drafter_sha256") != checksums.get(row["method"]):
+        raise ValueError(
+          f"{self.path} holds results of {row['method']} with another trained drafter "
+          f"({row.get('drafter_file')}); choose another --output"
         )
 
   def append(self, rows: Iterable[Row]) -> None:

@@ -12,6 +12,17 @@ from ml_collections import ConfigDict
 from configs import base
 from specjax import drafters, verifiers
 from specjax.sampling import SamplingPolicy
+from specjax.types import Verifier
+
+# The names that --methods takes, each with the drafter that it decodes with, by the name in
+# specjax.drafters.REGISTRY. Two methods may be two ways to use one drafter.
+METHODS = {name: name for name in drafters.REGISTRY} | {"pass_merged": "pass"}
+
+# Settings that only some verifiers take: by verifier, argument and the setting that it is.
+VERIFIER_ARGUMENTS = {
+  "top_k_match": {"k": "accept_top_k", "min_block_size": "min_block_size"},
+  "distance_match": {"distance": "accept_distance", "min_block_size": "min_block_size"},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +40,16 @@ class Settings:
   stop: tuple[str, ...]
   methods: tuple[str, ...]
   verifier: str
+  accept_top_k: int | None
+  accept_distance: int | None
+  min_block_size: int | None
   max_new_tokens: int
   temperature: float
   top_k: int
   top_p: float
   min_p: float
   repetition_penalty: float
+  drafter: tuple[str, ...]
   draft_length: int | None
   max_ngram: int
   min_ngram: int
@@ -50,12 +65,33 @@ class Settings:
       value = getattr(self, name)
       if value is not None and not accepts(value):
         raise ValueError(f"{name} must be {words}, got {value!r}")
-    _check_names("methods", self.methods, drafters.REGISTRY)
+    _check_names("methods", self.methods, METHODS)
     _check_names("verifier", (self.verifier,), verifiers.REGISTRY)
+    self._check_verifier_settings()
     if self.min_ngram > self.max_ngram:
       raise ValueError(
         f"min_ngram must be at most max_ngram, got {self.min_ngram} and {self.max_ngram}"
       )
+
+  def _check_verifier_settings(self) -> None:
+    """A setting that the chosen verifier does not take would be ignored in silence."""
+    taken = VERIFIER_ARGUMENTS.get(self.verifier, {}).values()
+    for name in ("accept_top_k", "accept_distance", "min_block_size"):
+      if getattr(self, name) is not None and name not in taken:
+        takers = [key for key, names in VERIFIER_ARGUMENTS.items() if name in names.values()]
+        raise ValueError(
+          f"{name} is a setting of the verifier {' or '.join(takers)}, got {getattr(self, name)} "
+          f"with the verifier {self.verifier}"
+        )
+
+  def make_verifier(self) -> Verifier:
+    """The verifier with its settings; those that are None are its own defaults."""
+    arguments = {
+      argument: getattr(self, name)
+      for argument, name in VERIFIER_ARGUMENTS.get(self.verifier, {}).items()
+      if getattr(self, name) is not None
+    }
+    return verifiers.REGISTRY[self.verifier](**arguments)
 
   @property
   def greedy(self) -> bool:
@@ -92,6 +128,7 @@ def make_settings(config: ConfigDict, flags: Mapping[str, Any]) -> Settings:
       raise ValueError(f"unknown config key {key!r}; the keys are {', '.join(known)}")
   values = known | given | {name: value for name, value in flags.items() if value is not None}
   values["methods"] = _names(values["methods"])
+  values["drafter"] = _names(values["drafter"])
   values["dtype"] = flags.get("dtype")
   return Settings(**values)
 
@@ -130,6 +167,10 @@ _RANGES = (
   ("min_p", _number(lambda value: 0 <= value <= 1), "in [0, 1]"),
   ("repetition_penalty", _number(lambda value: value > 0), "a finite number > 0"),
   ("draft_length", _integer(1), "an integer >= 1"),
+  ("accept_top_k", _integer(1), "an integer >= 1"),
+  ("accept_distance", _integer(0), "an integer >= 0"),
+  ("min_block_size", _integer(1), "an integer >= 1"),
+  ("drafter", lambda value: all(value), "paths that are not empty"),
   ("max_ngram", _integer(1), "an integer >= 1"),
   ("min_ngram", _integer(1), "an integer >= 1"),
   ("occurrence", ("latest", "first").__contains__, "'latest' or 'first'"),

@@ -3,6 +3,7 @@
 """The commit step: the one place where tokens are appended and rows end."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +20,14 @@ def commit(
   logits: Array,
   verdict: Verdict,
   output: TargetOutput,
+  certain_nodes: int = 0,
 ) -> tuple[LoopState, Verdict]:
   """Appends what was accepted and the target's own token: the one place where rows end.
 
   End of sequence and budget are applied in token order; tokens, records, statistics, cache
   length (which is `length - 1`) and the verdict that the drafter hears of are all cut at the
-  same token. Finished rows stay as they are.
+  same token. Finished rows stay as they are. The records show the first `certain_nodes` nodes as
+  the target's own tokens (`Drafter.certain_nodes`).
   """
   emitted = _emitted_tokens(draft, verdict)
   offset = jnp.arange(emitted.shape[1], dtype=jnp.int32)[None, :]
@@ -47,11 +50,17 @@ def commit(
   records = Records(
     log_probs=write(state.records.log_probs, _log_probs(logits, verdict, emitted)),
     call=write(state.records.call, jnp.broadcast_to(state.calls[:, None], emitted.shape)),
-    drafted=write(state.records.drafted, offset < verdict.num_accepted[:, None]),
+    drafted=write(
+      state.records.drafted,
+      (offset >= certain_nodes) & (offset < verdict.num_accepted[:, None]),
+    ),
     proposed=write(
       state.records.proposed,
-      jnp.where(offset == 0, jnp.sum(draft.valid, axis=1, dtype=jnp.int32)[:, None], 0),
+      jnp.where(
+        offset == 0, jnp.sum(draft.valid[:, certain_nodes:], axis=1, dtype=jnp.int32)[:, None], 0
+      ),
     ),
+    deviates=_deviations(state.records, verdict, write),
   )
   verdict = dataclasses.replace(verdict, num_accepted=jnp.minimum(verdict.num_accepted, count))
   last = jnp.take_along_axis(verdict.path, verdict.num_accepted[:, None], axis=1)
@@ -90,6 +99,19 @@ def _log_probs(logits: Array, verdict: Verdict, emitted: Array) -> Array:
   ).T
   rows = jnp.arange(logits.shape[0])[:, None]
   return logits[rows, verdict.path, emitted] - total[rows, verdict.path]
+
+
+def _deviations(
+  records: Records, verdict: Verdict, write: Callable[[Array, Array], Array]
+) -> Array | None:
+  """The record of deviations after the commit; None under a lossless verifier."""
+  if records.deviates is None:
+    return None
+  if verdict.deviates is None:
+    raise ValueError(
+      "Verdict.deviates must be [B, K] bool for a verifier that is not lossless, got None"
+    )
+  return write(records.deviates, verdict.deviates)
 
 
 def _count(context: PolicyContext, emitted: Array, written: Array) -> PolicyContext:

@@ -75,7 +75,7 @@ def start(
     finish=jnp.where(lengths >= fixed.limit, LENGTH, RUNNING).astype(jnp.int32),
     calls=jnp.zeros((batch,), jnp.int32),
     hidden=hidden,
-    records=Records.zeros(batch, capacity),
+    records=Records.zeros(batch, capacity, lossless=scheme.verifier.lossless),
     cache=cache,
     drafter_state=(),
     policy_context=dataclasses.replace(policy_context, tokens=None),
@@ -118,7 +118,9 @@ def decode_round(
   draft = _within_limit(scheme, draft, context)
   output, logits, cache = score(scheme, params, draft, context)
   verdict = scheme.verifier.verify(draft, logits, context, scheme.drafter.max_depth)
-  state, verdict = commit(fixed, state, draft, logits, verdict, output)
+  state, verdict = commit(
+    fixed, state, draft, logits, verdict, output, scheme.drafter.certain_nodes
+  )
   if not (scheme.drafter.is_chain and scheme.model.position_addressed):
     kept = jnp.where(context.active, verdict.num_accepted + 1, 0)
     cache = scheme.model.keep(cache, output.block, verdict.path, kept)
@@ -299,7 +301,8 @@ def _generation(scheme: Scheme, prompt_lengths: Array, state: LoopState) -> Gene
     lengths=state.length,
     finish=state.finish,
     records=state.records,
-    max_depth=scheme.drafter.max_depth,
+    max_depth=scheme.drafter.max_depth - scheme.drafter.certain_nodes,
+    certain_nodes=scheme.drafter.certain_nodes,
   )
 
 

@@ -25,25 +25,30 @@ class Records:
   Attributes:
     log_probs: float32, the log-probability that the target's own softmax (temperature 1, no
       policy) gives the token after the tokens before it.
-    call: int32, which target call of the row committed it, from 0.
+    call: int32, which scoring call of the row committed it, from 0.
     drafted: bool, whether it is an accepted draft token (else the target's own).
-    proposed: int32, at the first token of a call: how many nodes the draft had; else 0.
+    proposed: int32, at the first token of a call: how many nodes the draft had, without those
+      that the target gave for certain (`Drafter.certain_nodes`); else 0.
+    deviates: bool, whether a verifier that is not lossless accepted the token though the exact
+      rule would have put another one in its place; None under a lossless verifier.
   """
 
   log_probs: Array
   call: Array
   drafted: Array
   proposed: Array
+  deviates: Array | None = None
 
   @classmethod
-  def zeros(cls, batch: int, capacity: int) -> "Records":
-    """Records of nothing yet."""
+  def zeros(cls, batch: int, capacity: int, *, lossless: bool = True) -> "Records":
+    """Records of nothing yet, with or without room for deviations."""
     shape = (batch, capacity)
     return cls(
       log_probs=jnp.zeros(shape, jnp.float32),
       call=jnp.zeros(shape, jnp.int32),
       drafted=jnp.zeros(shape, bool),
       proposed=jnp.zeros(shape, jnp.int32),
+      deviates=None if lossless else jnp.zeros(shape, bool),
     )
 
 
@@ -57,7 +62,9 @@ class Generation:
     lengths: `[B]` int32, prompt and new tokens together.
     finish: `[B]` int32, an index into `FINISH_REASONS`.
     records: what is known of each token.
-    max_depth: longest path of a draft, static.
+    max_depth: longest path of a draft, certain nodes not counted, static.
+    certain_nodes: target calls that the drafter makes itself for a draft, static: see
+      `Drafter.certain_nodes`.
   """
 
   tokens: Array
@@ -66,6 +73,7 @@ class Generation:
   finish: Array
   records: Records
   max_depth: int = dataclasses.field(metadata={"static": True})
+  certain_nodes: int = dataclasses.field(default=0, metadata={"static": True})
 
   @property
   def num_new_tokens(self) -> Array:
@@ -80,7 +88,15 @@ class Generation:
 
   @property
   def target_calls(self) -> Array:
-    """`[B]` int32: target calls that committed something (the prefill is not one)."""
+    """`[B]` int32: target calls for the new tokens (the prefill is not one).
+
+    Those that scored drafts, and those that a drafter made itself to propose them.
+    """
+    return self.scoring_calls + self.certain_nodes * self.draft_calls
+
+  @property
+  def scoring_calls(self) -> Array:
+    """`[B]` int32: target calls that scored a draft and committed something, one a round."""
     return jnp.max(jnp.where(self.is_new, self.records.call + 1, 0), axis=1)
 
   @property
@@ -99,13 +115,24 @@ class Generation:
     return jnp.sum(self.is_new & self.records.drafted, axis=1, dtype=jnp.int32)
 
   @property
-  def accepted_histogram(self) -> Array:
-    """`[B, 1 + max_depth]` int32: target calls by how many drafted tokens they committed.
+  def deviations(self) -> Array:
+    """`[B]` int32: new tokens that are not the target's own choice given the tokens before them.
 
-    Each row sums to `target_calls`.
+    Only a verifier that is not lossless makes any. Under a greedy policy the target's choice is
+    its argmax.
+    """
+    if self.records.deviates is None:
+      return jnp.zeros_like(self.lengths)
+    return jnp.sum(self.is_new & self.records.deviates, axis=1, dtype=jnp.int32)
+
+  @property
+  def accepted_histogram(self) -> Array:
+    """`[B, 1 + max_depth]` int32: scoring calls by how many drafted tokens they committed.
+
+    Each row sums to `scoring_calls`.
     """
     return jax.vmap(self._histogram_row)(
-      self.records.call, self.is_new & self.records.drafted, self.target_calls
+      self.records.call, self.is_new & self.records.drafted, self.scoring_calls
     )
 
   def _histogram_row(self, call: Array, accepted: Array, num_calls: Array) -> Array:

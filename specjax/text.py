@@ -47,11 +47,12 @@ class Answer:
     log_probs: of those tokens, under the target's own softmax.
     finish_reason: "eos", "length" or "stop" ("running" while it goes on).
     prompt_tokens: tokens of the prompt, as the model read it.
-    target_calls: target calls that committed those tokens.
+    target_calls: target calls for those tokens, a drafter's own calls of the target included.
     draft_calls: calls for which the drafter proposed something.
     drafted_tokens: proposed tokens.
     accepted_tokens: those of `token_ids` that were drafted.
-    accepted_histogram: target calls by how many drafted tokens they committed, from 0.
+    accepted_histogram: scoring calls by how many drafted tokens they committed, from 0.
+    deviations: new tokens that are not the target's own choice: none under a lossless verifier.
   """
 
   text: str
@@ -64,6 +65,7 @@ class Answer:
   drafted_tokens: int
   accepted_tokens: int
   accepted_histogram: list[int]
+  deviations: int = 0
 
   @property
   def new_tokens(self) -> int:
@@ -274,6 +276,7 @@ def _statistics(generation: Generation) -> dict[str, Array]:
     "drafted_tokens",
     "accepted_tokens",
     "accepted_histogram",
+    "deviations",
   )
   return {name: getattr(generation, name) for name in names}
 

@@ -48,13 +48,20 @@ class Block:
     start: `[B]` int32, committed slots before the block. Slots below 0 or past the capacity
       are dropped, never wrapped or clamped.
     positions: `[B, T]` int32, the position that each token has in its sequence (its number of
-      ancestors). Slot j of the committed cache always holds position j.
+      ancestors). In decoding, slot j of the committed cache always holds position j.
     mask: `[B or 1, T, T]` bool; `mask[b, t, s]` lets token t see token s. Includes `t == s`.
+    committed_mask: `[B, T, S]` bool, which of the committed slots each token sees; None: all of
+      them. Decoding never needs it. Training does, where blocks hang off many places of one
+      written context, or of one window that several rows were packed into.
+    committed_positions: `[B, S]` int32, the position that the entry in each committed slot was
+      written with, for attention windows; None: slot j holds position j.
   """
 
   start: Array
   positions: Array
   mask: Array
+  committed_mask: Array | None = None
+  committed_positions: Array | None = None
 
   @classmethod
   def chain(cls, start: Array, num_tokens: int) -> "Block":
@@ -73,10 +80,12 @@ class Block:
 
   def leading(self, num_tokens: int) -> "Block":
     """The block of the first `num_tokens` (static) tokens."""
-    return Block(
-      start=self.start,
+    shown = self.committed_mask
+    return dataclasses.replace(
+      self,
       positions=self.positions[:, :num_tokens],
       mask=self.mask[:, :num_tokens, :num_tokens],
+      committed_mask=None if shown is None else shown[:, :num_tokens],
     )
 
   def slots(self, capacity: int) -> Array:
@@ -236,11 +245,14 @@ class Verdict:
     num_accepted: `[B]` int32, accepted draft nodes.
     next_token: `[B]` int32, the target's own token after the last accepted node (the
       correction after a rejection, the bonus token after full acceptance).
+    deviates: `[B, K]` bool, for each accepted node in order whether the exact rule would have
+      put another token in its place; False past them. None for a lossless verifier.
   """
 
   path: Array
   num_accepted: Array
   next_token: Array
+  deviates: Array | None = None
 
 
 @pytree_dataclass
@@ -355,6 +367,16 @@ class Drafter(Protocol):
     """Target layers whose hidden states `update` wants."""
     ...
 
+  @property
+  def certain_nodes(self) -> int:
+    """Leading nodes that the target itself gave the drafter, each in one target call of its own.
+
+    Statistics count them as the target's tokens and those calls as target calls, in every round
+    in which more is proposed than them. 0 for a drafter that leaves the target to the scoring
+    call.
+    """
+    ...
+
   def check(self, model: Model) -> None:
     """Raises ValueError when the drafter cannot serve this target."""
     ...
@@ -384,7 +406,10 @@ class Verifier(Protocol):
 
   @property
   def lossless(self) -> bool:
-    """Whether the output has exactly the law of decoding without drafts."""
+    """Whether the output has exactly the law of decoding without drafts.
+
+    If not, the verdicts must say which tokens deviate.
+    """
     ...
 
   def check(self, policy: Any) -> None:

@@ -12,7 +12,7 @@ from toys import TableTree
 
 import specjax
 from specjax import decoding
-from specjax.drafters import DraftModel, Empty, Fallback, PromptLookup
+from specjax.drafters import DraftModel, Empty, Fallback, PaSS, PromptLookup
 from specjax.models import Transformer, TransformerConfig
 from specjax.sampling import SamplingPolicy
 
@@ -29,12 +29,15 @@ CONFIG = TransformerConfig(
 )
 MODEL = Transformer(CONFIG, dtype="float32")
 PARAMS = MODEL.init(jax.random.key(0))
+LOOK_AHEAD = {"look_ahead": np.ones((3, CONFIG.hidden_size), np.float32)}
 DRAFTERS = {
   "empty": (Empty(), None),
   "prompt lookup": (PromptLookup(4), None),
   "draft model": (DraftModel(MODEL, 3), PARAMS),
   "tree": (TableTree((-1, -1, 0, 0), "top"), {"table": np.eye(640, dtype=np.float32)}),
   "fallback": (Fallback(PromptLookup(4), DraftModel(MODEL, 3)), (None, PARAMS)),
+  "pass": (PaSS(MODEL, 3), LOOK_AHEAD),
+  "merged pass": (PaSS(MODEL, 2, merged=True), LOOK_AHEAD),
 }
 POLICIES = {"greedy": SamplingPolicy(), "sampled": SamplingPolicy(temperature=0.7)}
 

@@ -129,6 +129,7 @@ class _TestDrafter:
   """What the toy drafters below share."""
 
   num_probes = 0
+  certain_nodes = 0
   hidden_layers = ()
   is_chain = False
 

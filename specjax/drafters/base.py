@@ -38,6 +38,11 @@ class ChainDrafter:
     """No layer but the last is asked for."""
     return ()
 
+  @property
+  def certain_nodes(self) -> int:
+    """None: the target is left to the scoring call."""
+    return 0
+
   def check(self, model: Model) -> None:
     """Serves every target."""
     del model

@@ -61,7 +61,7 @@ class Fallback(ChainDrafter):
   def __post_init__(self):
     for name in ("first", "second"):
       drafter = getattr(self, name)
-      if not drafter.is_chain or drafter.num_probes:
+      if not drafter.is_chain or drafter.num_probes or drafter.certain_nodes:
         raise ValueError(f"{name} of a Fallback must draft plain chains, got {drafter!r}")
     if self.min_tokens < 1:
       raise ValueError(f"min_tokens must be >= 1, got {self.min_tokens}")

@@ -14,8 +14,9 @@ _HIDDEN = -1e30
 def visible_slots(block: Block, capacity: int, window: int | None = None) -> Array:
   """Which cache slots each token sees once the block is written: `[B, T, S]` bool.
 
-  A token sees the committed slots below `block.start` and what `block.mask` shows it of the
-  block; with a window, of those only positions closer than `window` to its own.
+  A token sees the committed slots below `block.start` (those that `block.committed_mask` shows
+  it, where there is one) and what `block.mask` shows it of the block; with a window, of those
+  only positions closer than `window` to its own.
   """
   batch, num_tokens = block.positions.shape
   slots = jnp.arange(capacity, dtype=jnp.int32)[None, :]
@@ -23,11 +24,15 @@ def visible_slots(block: Block, capacity: int, window: int | None = None) -> Arr
   index = jnp.clip(offset, 0, num_tokens - 1)
   mask = jnp.broadcast_to(block.mask, (batch, num_tokens, num_tokens))
   shown = jnp.take_along_axis(mask, index[:, None, :], axis=2)
-  visible = (offset < 0)[:, None, :] | (shown & (offset < num_tokens)[:, None, :])
+  # Clipped, a committed slot looks like the block's first token.
+  committed = True if block.committed_mask is None else block.committed_mask
+  visible = jnp.where((offset < 0)[:, None, :], committed, shown)
+  visible &= (offset < num_tokens)[:, None, :]
   if window is None:
     return visible
   in_block = jnp.take_along_axis(block.positions, index, axis=1)
-  slot_positions = jnp.where(offset < 0, slots, in_block)
+  earlier = slots if block.committed_positions is None else block.committed_positions
+  slot_positions = jnp.where(offset < 0, earlier, in_block)
   distance = block.positions[:, :, None] - slot_positions[:, None, :]
   return visible & (distance < window)
 

@@ -8,15 +8,14 @@ speculative sampling (Miao et al. 2023, arXiv 2305.09781, Algorithm 2).
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from specjax import sampling
-from specjax.types import Array, Context, Draft, PolicyContext, Verdict
-from specjax.verifiers.greedy_match import GreedyRule
-from specjax.verifiers.tree_scan import scan_tree
+from specjax.types import Array, PolicyContext
+from specjax.verifiers.base import GreedyRule, RuleVerifier
+from specjax.verifiers.tree_scan import AcceptanceRule
 
 
 def acceptance_probability(p: Array, q: Array, token: Array) -> Array:
@@ -54,9 +53,10 @@ class RejectionRule:
     return jnp.exp(sampling.log_probs(policy, logits, context))
 
   def judge(
-    self, law: Array, token: Array, log_probs: Array | None, uniform: Array
+    self, law: Array, token: Array, log_probs: Array | None, uniform: Array, depth: Array
   ) -> tuple[Array, Array]:
     """Accepts with min(1, p/q). Strictly: a uniform of exactly 0 must not accept p(x) = 0."""
+    del depth
     if log_probs is None:
       q = jax.nn.one_hot(token, law.shape[0], dtype=law.dtype)
     else:
@@ -69,23 +69,13 @@ class RejectionRule:
 
 
 @dataclasses.dataclass(frozen=True)
-class RejectionSampling:
+class RejectionSampling(RuleVerifier):
   """Keeps drafted tokens so that the output has the target's distribution under the policy.
 
   Rows at temperature 0 have one-hot distributions, for which this is greedy exact match; a
   batch whose rows are all greedy runs that rule outright.
   """
 
-  @property
-  def lossless(self) -> bool:
-    """The output has exactly the target's law under the policy."""
-    return True
-
-  def check(self, policy: Any) -> None:
-    """Every policy is served."""
-    del policy
-
-  def verify(self, draft: Draft, logits: Array, context: Context, max_depth: int) -> Verdict:
-    """See `specjax.types.Verifier.verify`."""
-    rule = RejectionRule() if context.policy.sampled else GreedyRule()
-    return scan_tree(rule, draft, logits, context, max_depth)
+  def acceptance_rule(self, policy: sampling.SamplingPolicy) -> AcceptanceRule:
+    """Rejection with residual correction, or the greedy rule."""
+    return RejectionRule() if policy.sampled else GreedyRule()

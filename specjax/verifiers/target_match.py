@@ -10,13 +10,12 @@ serve it best are argmax drafts.
 """
 
 import dataclasses
-from typing import Any
 
 import jax.numpy as jnp
 
 from specjax import sampling
-from specjax.types import Array, Context, Draft, PolicyContext, Verdict
-from specjax.verifiers.tree_scan import scan_tree
+from specjax.types import Array, PolicyContext
+from specjax.verifiers.base import RuleVerifier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +30,10 @@ class MatchRule:
     return sampling.draw(draw_key, log_probs).astype(jnp.int32)
 
   def judge(
-    self, law: Array, token: Array, log_probs: Array | None, uniform: Array
+    self, law: Array, token: Array, log_probs: Array | None, uniform: Array, depth: Array
   ) -> tuple[Array, Array]:
     """Accepts the sample only, and keeps it after a mismatch."""
-    del log_probs, uniform
+    del log_probs, uniform, depth
     return token == law, law
 
   def draw(self, law: Array, draw_key: Array) -> Array:
@@ -44,22 +43,14 @@ class MatchRule:
 
 
 @dataclasses.dataclass(frozen=True)
-class TargetMatch:
+class TargetMatch(RuleVerifier):
   """Keeps the longest path of a draft that is the target's own sampled continuation.
 
   With row keys fixed, the output does not depend on the drafter at all: every position's
   token is drawn by that position's key.
   """
 
-  @property
-  def lossless(self) -> bool:
-    """The output has exactly the target's law under the policy."""
-    return True
-
-  def check(self, policy: Any) -> None:
-    """Every policy is served."""
+  def acceptance_rule(self, policy: sampling.SamplingPolicy) -> MatchRule:
+    """One rule for every temperature."""
     del policy
-
-  def verify(self, draft: Draft, logits: Array, context: Context, max_depth: int) -> Verdict:
-    """See `specjax.types.Verifier.verify`."""
-    return scan_tree(MatchRule(), draft, logits, context, max_depth)
+    return MatchRule()

@@ -36,7 +36,7 @@ class AcceptanceRule(Protocol):
     ...
 
   def judge(
-    self, law: PyTree, token: Array, log_probs: Array | None, uniform: Array
+    self, law: PyTree, token: Array, log_probs: Array | None, uniform: Array, depth: Array
   ) -> tuple[Array, PyTree]:
     """Judges a drafted token.
 
@@ -45,6 +45,7 @@ class AcceptanceRule(Protocol):
       token: `[]` int32, the drafted token.
       log_probs: `[V]`, the log of the law that it was drawn from; None for a point mass.
       uniform: `[]` float32 in [0, 1), fresh for this node.
+      depth: `[]` int32, how many nodes have been accepted before.
 
     Returns:
       `[]` bool, whether it is accepted, and the law that the next token must have if not.
@@ -57,26 +58,40 @@ class AcceptanceRule(Protocol):
 
 
 def scan_tree(
-  rule: AcceptanceRule, draft: Draft, logits: Array, context: Context, max_depth: int
+  rule: AcceptanceRule,
+  draft: Draft,
+  logits: Array,
+  context: Context,
+  max_depth: int,
+  *,
+  lossless: bool = True,
 ) -> Verdict:
-  """Verifies a draft by one rule. Shapes as in `specjax.types.Verifier.verify`."""
-  scan = jax.vmap(partial(_scan_row, rule, max_depth))
+  """Verifies a draft by one rule. Shapes as in `specjax.types.Verifier.verify`.
+
+  Args:
+    rule: when a token is accepted.
+    draft: the draft.
+    logits: `[B, 1 + N, V]`.
+    context: the context before the draft.
+    max_depth: static.
+    lossless: static; False has the verdict say which accepted tokens are not those that
+      `rule.draw` would have put in their place.
+  """
+  scan = jax.vmap(partial(_scan_row, rule, max_depth, lossless))
   nodes = (draft.tokens, draft.parents, draft.valid, draft.log_probs)
-  path, accepted, token = scan(
-    nodes, logits, context.policy, context.policy_context, context.row_keys
-  )
-  return Verdict(path=path, num_accepted=accepted, next_token=token)
+  return scan(nodes, logits, context.policy, context.policy_context, context.row_keys)
 
 
 def _scan_row(
   rule: AcceptanceRule,
   max_depth: int,
+  lossless: bool,
   nodes: tuple[Array, Array, Array, Array | None],
   logits: Array,
   policy: sampling.SamplingPolicy,
   context: PolicyContext,
   row_key: Array,
-) -> tuple[Array, Array, Array]:
+) -> Verdict:
   """One row: `nodes` are tokens, parents, valid `[N]` and log_probs `[N, V]`."""
   tokens, parents, valid, log_probs = nodes
 
@@ -84,16 +99,22 @@ def _scan_row(
     draw_key = sampling.position_key(row_key, context.length, sampling.NEXT)
     return rule.law(policy, logits[block_index], context, draw_key)
 
+  def own_token(law: PyTree, context: PolicyContext) -> Array:
+    return rule.draw(law, sampling.position_key(row_key, context.length, sampling.NEXT))
+
   def consider(carry, node):
-    current, context, law, path, depth = carry
+    current, context, law, path, deviates, depth = carry
     considered = valid[node] & (parents[node] + 1 == current)
     # The position keys the draw, the node tells siblings at that position apart.
     accept_key = sampling.position_key(row_key, context.length, sampling.ACCEPT)
     uniform = jax.random.uniform(jax.random.fold_in(accept_key, node))
     accept, law_if_rejected = rule.judge(
-      law, tokens[node], None if log_probs is None else log_probs[node], uniform
+      law, tokens[node], None if log_probs is None else log_probs[node], uniform, depth
     )
     accept = considered & accept
+    if deviates is not None:
+      deviation = tokens[node] != own_token(law, context)
+      deviates = jnp.where(accept, deviates.at[depth].set(deviation), deviates)
     advanced = context.advance(tokens[node])
     law_if_accepted = law_after(node + 1, advanced)
     context = _select(accept, advanced, context)
@@ -101,18 +122,20 @@ def _scan_row(
     depth = depth + accept
     path = jnp.where(accept, path.at[depth].set(node + 1), path)
     current = jnp.where(accept, node + 1, current)
-    return (current, context, law, path, depth), None
+    return (current, context, law, path, deviates, depth), None
 
   root = jnp.zeros((), jnp.int32)
   path = jnp.zeros((max_depth + 1,), jnp.int32)
-  carry = (root, context, law_after(0, context), path, root)
+  deviates = None if lossless else jnp.zeros((max_depth + 1,), bool)
+  carry = (root, context, law_after(0, context), path, deviates, root)
   # The nodes are indexed inside the scan: as scanned-over inputs, the batched logits would
   # first be transposed, which copies the largest buffer there is.
   if tokens.shape[0]:
     carry, _ = jax.lax.scan(consider, carry, jnp.arange(tokens.shape[0], dtype=jnp.int32))
-  _, context, law, path, depth = carry
-  draw_key = sampling.position_key(row_key, context.length, sampling.NEXT)
-  return path, depth, rule.draw(law, draw_key)
+  _, context, law, path, deviates, depth = carry
+  return Verdict(
+    path=path, num_accepted=depth, next_token=own_token(law, context), deviates=deviates
+  )
 
 
 def _select(condition: Array, if_true: PyTree, if_false: PyTree) -> PyTree:

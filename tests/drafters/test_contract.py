@@ -8,23 +8,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import HistoryModel
+from toys import HistoryModel, TableModel, random_table
 
 from specjax import sampling, trees
-from specjax.drafters import REGISTRY, DraftModel, Empty, Fallback, PromptLookup
+from specjax.drafters import REGISTRY, Blockwise, DraftModel, Empty, Fallback, PaSS, PromptLookup
+from specjax.drafters.blockwise import init_heads
 from specjax.sampling import SamplingPolicy
 from specjax.types import Context, TargetOutput, Verdict
 
 V = 7
 TARGET, SMALL = HistoryModel(V), HistoryModel(V, hidden_size=4)
+TABLE = TableModel(V)
 # A new drafter is added here with an instance and its parameters, or these tests fail.
 EXAMPLES = {
   "autoregressive": lambda: (Empty(3), None),
+  "blockwise": lambda: (
+    Blockwise(TARGET, 3),
+    {"heads": jax.tree.map(lambda x: x + 0.3, init_heads(jax.random.key(1), 3, 8, 4))},
+  ),
   "draft_model": lambda: (DraftModel(SMALL, 3), SMALL.init(1)),
   "fallback": lambda: (
     Fallback(PromptLookup(4, min_ngram=2), DraftModel(SMALL, 3)),
     (None, SMALL.init(1)),
   ),
+  "pass": lambda: (PaSS(TABLE, 3), {"look_ahead": random_table(2, V)[:3]}),
   "prompt_lookup": lambda: (PromptLookup(4), None),
 }
 POLICIES = {
@@ -50,7 +57,7 @@ def make_context(text, policy, batch, capacity=32):
     active=jnp.ones((batch,), bool),
     hidden=jnp.zeros((batch, TARGET.hidden_size)),
     cache=TARGET.init_cache(batch, capacity),
-    params=TARGET.init(0),
+    params={**TARGET.init(0), "table": random_table(1, V)},
     row_keys=jax.random.split(jax.random.key(3), batch),
     policy=policy,
     policy_context=sampling.initial_context(policy, tokens, length, length, V),

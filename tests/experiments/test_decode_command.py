@@ -9,9 +9,11 @@ import time
 
 import pytest
 import tiny_checkpoint
+import tiny_drafters
 
 from experiments import results as results_module
 from experiments.decode import main
+from specjax.drafters import shipped
 from specjax.models import checkpoint
 from specjax.text import TextGenerator
 
@@ -25,6 +27,9 @@ REQUIRED = {
   "target_calls",
   "draft_calls",
   "accepted_histogram",
+  "deviations",
+  "drafter_file",
+  "drafter_sha256",
   "prefill_seconds",
   "decode_seconds",
   "compile_seconds",
@@ -151,6 +156,95 @@ def test_every_method_decodes_and_stays_with_the_target(command, capsys):
   assert len({tuple(row["token_ids"]) for row in rows}) == 1
   assert [len(row["accepted_histogram"]) for row in rows] == [1, 4, 4, 4]
   assert capsys.readouterr().out.count("no (from token") == 0
+
+
+# --- trained drafters --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def drafters(model, tmp_path_factory):
+  """A drafter file of each scheme for the tiny checkpoint, as in the folder of shipped ones."""
+  target = checkpoint.load(model)
+  folder = tmp_path_factory.mktemp("shipped") / "tiny"
+  for scheme in tiny_drafters.SCHEMES:
+    path = folder / f"{scheme}.safetensors"
+    tiny_drafters.write(path, scheme, target.model, target.params, "Tiny-1")
+  return folder
+
+
+@pytest.fixture
+def ship(drafters, monkeypatch):
+  """Lets the files of `drafters` come with specjax."""
+  monkeypatch.setattr(shipped, "FOLDER", drafters.parent)
+
+
+def test_shipped_drafters_decode_out_of_the_box_and_stay_with_the_target(command, ship, drafters):
+  methods = "autoregressive,blockwise,pass,pass_merged,draft_model"
+  code, rows = command(f"--methods={methods}", "--max_new_tokens=30", prompts=("hello",))
+  assert code == 0
+  assert [row["method"] for row in rows] == methods.split(",")
+  assert len({tuple(row["token_ids"]) for row in rows}) == 1
+  plain, blockwise, two_calls, merged, draft_model = rows
+  assert plain["drafter_file"] is plain["drafter_sha256"] is None
+  for row, scheme in ((blockwise, "blockwise"), (two_calls, "pass"), (merged, "pass")):
+    assert row["drafter_file"] == str(drafters / f"{scheme}.safetensors")
+    assert row["drafted_tokens"] > 0 and row["deviations"] == 0 and row["lossless"]
+  # The draft model is the target: three tokens and the target's own a call.
+  assert draft_model["accepted_histogram"][3] == 7 and draft_model["target_calls"] == 8
+  # A call of its own for every draft, beside the one that scores it.
+  assert (
+    two_calls["target_calls"] == sum(two_calls["accepted_histogram"]) + two_calls["draft_calls"]
+  )
+  assert merged["target_calls"] == sum(merged["accepted_histogram"])
+
+
+def test_deviations_of_a_loose_rule_are_counted_and_shown(command, ship, capsys):
+  code, rows = command(
+    "--methods=autoregressive,blockwise", "--config.verifier=top_k_match",
+    "--config.accept_top_k=300", "--config.min_block_size=2", "--max_new_tokens=20",
+    prompts=("hello",),
+  )  # fmt: skip
+  assert code == 0
+  plain, blockwise = rows
+  assert plain["lossless"] and plain["deviations"] == 0
+  # Every token is among the best 300 of 259: all drafts are kept, whatever the target says.
+  assert blockwise["target_calls"] == 5 and not blockwise["lossless"]
+  assert 0 < blockwise["deviations"] <= 15
+  assert f"no ({blockwise['deviations']} deviate)" in capsys.readouterr().out
+
+
+def test_a_drafter_that_was_trained_on_is_not_mixed_with_old_results(
+  command, model, tmp_path, capsys
+):
+  target = checkpoint.load(model)
+  path = tmp_path / "pass"
+  arguments = ["--methods=pass", f"--drafter={path}", "--max_new_tokens=4"]
+  tiny_drafters.write(path, "pass", target.model, target.params)
+  assert command(*arguments, prompts=("hello",))[0] == 0
+  assert command(*arguments, prompts=("hello",))[0] == 0
+  tiny_drafters.write(path, "pass", target.model, target.params, "another name")
+  capsys.readouterr()
+  assert command(*arguments, prompts=("hello",))[0] == 2
+  assert_one_error_line(capsys, "holds results of pass with another trained drafter")
+
+
+def test_a_drafter_for_another_target_is_one_line_with_both_names(
+  command, drafters, tmp_path, capsys
+):
+  other = tiny_checkpoint.write(tmp_path / "other", seed=1)
+  arguments = ["--methods=blockwise", f"--drafter={drafters / 'blockwise.safetensors'}"]
+  code, rows = command(*arguments, f"--model={other}")
+  assert code == 2 and rows == []
+  error = assert_one_error_line(capsys, "was made for Tiny-1 (fingerprint ")
+  assert f"not for {other} (fingerprint " in error
+
+
+def test_a_damaged_drafter_is_answered_before_a_model_is_loaded(drafters, tmp_path, capsys):
+  path = tmp_path / "cut"
+  path.write_bytes((drafters / "blockwise.safetensors").read_bytes()[:3000])
+  arguments = ["--methods=blockwise", f"--drafter={path}", "--model=/no/such/folder"]
+  assert main(["decode", *arguments]) == 2
+  assert_one_error_line(capsys, f"{path} is truncated or damaged")
 
 
 # --- conversations -----------------------------------------------------------------------------
@@ -291,6 +385,7 @@ def assert_one_error_line(capsys, message):
   assert error.startswith("error: ") and error.count("\n") == 1 and error.endswith("\n"), error
   assert "Traceback" not in error
   assert message in error
+  return error
 
 
 @pytest.mark.parametrize(
@@ -328,6 +423,9 @@ def assert_one_error_line(capsys, message):
       ["--config.verifier=greedy_match", "--temperature=1"],
       "verifier GreedyMatch decodes greedily",
     ),
+    (["--methods=pass"], "no trained pass drafter comes with specjax for"),
+    (["--methods=pass", "--drafter=/no/drafter"], "/no/drafter: there is no such drafter file"),
+    (["--config.min_block_size=2"], "min_block_size is a setting of the verifier"),
     (["stray"], "unexpected argument 'stray'"),
   ],
 )

@@ -89,6 +89,16 @@ def test_tables_show_each_prompt_and_all_of_them_against_autoregressive_decoding
   assert "took 8.0 s" in note
 
 
+def test_tokens_that_deviate_are_counted_where_a_rule_is_not_lossless():
+  rows = [
+    row("heads", 0, [1, 2, 3], lossless=False, deviations=2),
+    row("heads", 1, [1, 2, 3], lossless=False, deviations=1),
+  ]
+  first, second, together, _ = report(rows, ["heads"], greedy=True).split("\n\n")
+  assert "no (2 deviate)" in first and "no (1 deviate)" in second
+  assert "no (3 deviate)" in together
+
+
 def test_sampled_tokens_are_not_compared_and_without_a_baseline_nothing_is():
   rows = [row("autoregressive", 0, [1]), row("lookup", 0, [2])]
   assert report(rows, ["autoregressive", "lookup"], greedy=False).count("sampled") == 2

@@ -74,6 +74,16 @@ def test_other_weights_in_the_same_folder_are_refused(tmp_path):
     folder.check_source("other")
 
 
+def test_another_trained_drafter_in_the_same_folder_is_refused(tmp_path):
+  folder = ResultsFolder(tmp_path, SETTINGS)
+  folder.append([row(0), row(0, "pass", drafter_file="a.safetensors", drafter_sha256="12")])
+  folder.check_drafters({"autoregressive": None, "pass": "12"})
+  with pytest.raises(
+    ValueError, match=r"results of pass with another trained .* \(a\.safetensors\)"
+  ):
+    folder.check_drafters({"autoregressive": None, "pass": "34"})
+
+
 def test_results_without_settings_and_damaged_settings_are_refused(tmp_path):
   (tmp_path / "results.jsonl").write_text("")
   with pytest.raises(ValueError, match=r"holds results but no config\.json"):

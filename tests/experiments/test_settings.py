@@ -12,10 +12,12 @@ from experiments import flags
 from experiments.settings import Settings, make_settings
 
 FLAGS = {"model": "m", "raw": False, "seed": 0, "batch_size": 1, "stop": ()}
+# Configs of the other commands have keys of their own.
+NOT_OF_DECODE = ("train_", "generate_")
 CONFIGS = sorted(
   path.stem
   for path in pathlib.Path(configs.__file__).parent.glob("*.py")
-  if path.stem != "__init__"
+  if path.stem != "__init__" and not path.stem.startswith(NOT_OF_DECODE)
 )
 
 
@@ -85,6 +87,13 @@ def test_an_unknown_key_is_refused():
     ("min_ngram", 0),
     ("occurrence", "last"),
     ("draft_layers", 0),
+    ("drafter", ("a", "")),
+    ("accept_top_k", 0),
+    ("accept_distance", -1),
+    ("min_block_size", 0),
+    ("accept_top_k", 2),
+    ("accept_distance", 2),
+    ("min_block_size", 2),
     ("draft_temperature", -1.0),
     ("fallback_min_tokens", 0),
     ("seed", -1),
@@ -107,6 +116,19 @@ def test_the_longest_n_gram_is_not_shorter_than_the_shortest():
     make(min_ngram=4)
 
 
+def test_a_setting_of_a_verifier_is_refused_by_the_others():
+  with pytest.raises(
+    ValueError,
+    match=r"min_block_size is a setting of the verifier top_k_match or distance_match, got 2 with "
+    "the verifier greedy_match",
+  ):
+    make(verifier="greedy_match", min_block_size=2)
+  with pytest.raises(
+    ValueError, match="accept_top_k is a setting of the verifier top_k_match, got"
+  ):
+    make(verifier="distance_match", accept_top_k=2)
+
+
 # --- the command line --------------------------------------------------------------------------
 
 
@@ -122,6 +144,8 @@ def test_overrides_reach_the_config_and_flags_the_settings():
     "--prompt=one",
     "--prompt=two, three",
     "--stop=a,b",
+    "--drafter=one,file",
+    "--drafter=two",
     "--temperature=0",
   )
   assert options.config.draft_length == 6
@@ -129,6 +153,7 @@ def test_overrides_reach_the_config_and_flags_the_settings():
   settings = make_settings(options.config, options.settings)
   assert settings.methods == ("autoregressive", "fallback")
   assert settings.stop == ("a,b",)
+  assert settings.drafter == ("one,file", "two")
   assert settings.greedy and settings.top_p == 0.8
 
 
@@ -145,7 +170,8 @@ def test_help_explains_every_flag_in_full_sentences():
   text = str(request.value)
   for name in ("config", "methods", "prompt", "prompts", "max_new_tokens", "temperature", "top_k",
                "top_p", "min_p", "repetition_penalty", "seed", "batch_size", "stop", "raw",
-               "output", "model", "dtype", "limit", "compilation_cache_dir"):  # fmt: skip
+               "output", "model", "dtype", "limit", "drafter",
+               "compilation_cache_dir"):  # fmt: skip
     assert f"--{name}\n" in text or f"--[no]{name}\n" in text
   explanations = text.split("\n  --")[1:]
   for explanation in explanations:

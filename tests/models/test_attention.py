@@ -11,7 +11,9 @@ from specjax.models.attention import attend, visible_slots
 from specjax.types import Block
 
 
-def slow_visible(start, positions, mask, capacity, window):
+def slow_visible(
+  start, positions, mask, capacity, window, committed_mask=None, committed_positions=None
+):
   """The rule of `Block`, slot by slot."""
   batch, num_tokens = positions.shape
   visible = np.zeros((batch, num_tokens, capacity), bool)
@@ -19,7 +21,8 @@ def slow_visible(start, positions, mask, capacity, window):
     for token in range(num_tokens):
       for slot in range(capacity):
         if slot < start[row]:
-          seen, position = True, slot
+          seen = committed_mask is None or committed_mask[row, token, slot]
+          position = slot if committed_positions is None else committed_positions[row, slot]
         elif slot - start[row] < num_tokens:
           other = slot - start[row]
           seen, position = mask[row % len(mask), token, other], positions[row, other]
@@ -42,6 +45,25 @@ def test_visible_slots_follow_the_rule_of_block(window, shared):
   block = Block(jnp.asarray(start), jnp.asarray(positions, jnp.int32), jnp.asarray(mask))
   expected = slow_visible(start, positions, mask, capacity, window)
   np.testing.assert_array_equal(visible_slots(block, capacity, window), expected)
+
+
+@pytest.mark.parametrize("window", [None, 2, 5])
+def test_of_a_packed_context_only_what_is_shown_and_near_by_its_own_position_is_seen(window):
+  random = np.random.default_rng(1)
+  start = np.array([7, 0, 9], np.int32)
+  num_tokens, capacity = 3, 10
+  positions = random.integers(0, 9, (3, num_tokens)).astype(np.int32)
+  mask = np.tril(np.ones((1, num_tokens, num_tokens), bool))
+  shown = random.random((3, num_tokens, capacity)) < 0.5
+  slot_positions = random.integers(0, 6, (3, capacity)).astype(np.int32)
+  block = Block(*map(jnp.asarray, (start, positions, mask, shown, slot_positions)))
+  expected = slow_visible(start, positions, mask, capacity, window, shown, slot_positions)
+  np.testing.assert_array_equal(visible_slots(block, capacity, window), expected)
+  # The block of the first tokens keeps what those see.
+  np.testing.assert_array_equal(
+    visible_slots(block.leading(2), capacity, window),
+    slow_visible(start, positions[:, :2], mask[:, :2, :2], capacity, window, shown, slot_positions),
+  )
 
 
 def slow_attend(queries, keys, values, visible, scale, soft_cap):

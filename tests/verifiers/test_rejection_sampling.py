@@ -106,7 +106,7 @@ def test_a_point_mass_is_accepted_with_its_probability_and_removed_when_rejected
   p = jnp.array([0.5, 0.3, 0.2])
   rule = RejectionRule()
   for uniform, expected in ((0.29, True), (0.31, False)):
-    accept, rest = rule.judge(p, jnp.int32(1), None, jnp.float32(uniform))
+    accept, rest = rule.judge(p, jnp.int32(1), None, jnp.float32(uniform), jnp.int32(0))
     assert bool(accept) is expected
     np.testing.assert_allclose(rest, [5 / 7, 0, 2 / 7], atol=1e-6)
 
@@ -114,7 +114,7 @@ def test_a_point_mass_is_accepted_with_its_probability_and_removed_when_rejected
 def test_a_uniform_of_zero_does_not_accept_a_token_of_probability_zero():
   p = jnp.array([0.6, 0.4, 0.0])
   for log_q in (None, jnp.log(jnp.array([0.1, 0.1, 0.8]))):
-    accept, _ = RejectionRule().judge(p, jnp.int32(2), log_q, jnp.float32(0.0))
+    accept, _ = RejectionRule().judge(p, jnp.int32(2), log_q, jnp.float32(0.0), jnp.int32(0))
     assert not bool(accept)
 
 
@@ -312,23 +312,23 @@ def test_measured_acceptance_is_the_overlap_of_the_two_laws():
 
 @dataclasses.dataclass(frozen=True)
 class ZeroesOnlyTheRejectedToken(RejectionRule):
-  def judge(self, law, token, log_probs, uniform):
-    accept, _ = super().judge(law, token, log_probs, uniform)
+  def judge(self, law, token, log_probs, uniform, depth):
+    accept, _ = super().judge(law, token, log_probs, uniform, depth)
     rest = law.at[token].set(0.0)
     return accept, rest / jnp.maximum(rest.sum(), 1e-9)
 
 
 @dataclasses.dataclass(frozen=True)
 class AcceptsAsIfTheDraftWereCertain(RejectionRule):
-  def judge(self, law, token, log_probs, uniform):
-    _, rest = super().judge(law, token, log_probs, uniform)
+  def judge(self, law, token, log_probs, uniform, depth):
+    _, rest = super().judge(law, token, log_probs, uniform, depth)
     return uniform < law[token], rest
 
 
 @dataclasses.dataclass(frozen=True)
 class ForgetsTheResidual(RejectionRule):
-  def judge(self, law, token, log_probs, uniform):
-    accept, _ = super().judge(law, token, log_probs, uniform)
+  def judge(self, law, token, log_probs, uniform, depth):
+    accept, _ = super().judge(law, token, log_probs, uniform, depth)
     return accept, law
 
 
@@ -355,8 +355,8 @@ def test_a_sampled_draft_taken_for_a_point_mass_loses_acceptance_and_not_the_law
 
   @dataclasses.dataclass(frozen=True)
   class PointMass(RejectionRule):
-    def judge(self, law, token, log_probs, uniform):
-      return super().judge(law, token, None, uniform)
+    def judge(self, law, token, log_probs, uniform, depth):
+      return super().judge(law, token, None, uniform, depth)
 
   drafter = DraftModel(MODEL, draft_length=3)
   policy = SamplingPolicy(temperature=1.0)

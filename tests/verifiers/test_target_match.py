@@ -52,7 +52,7 @@ class RedrawsOnMismatch(MatchRule):
     ]
     return tuple(tokens)
 
-  def judge(self, law, token, log_probs, uniform):
+  def judge(self, law, token, log_probs, uniform, depth):
     return token == law[0], (law[1], law[1])
 
   def draw(self, law, draw_key):
