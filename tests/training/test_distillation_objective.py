@@ -392,7 +392,7 @@ def alpha(drafter, params, temperature, seed=5):
     key=3,
   )
   new = np.asarray(generation.lengths - generation.prompt_lengths)
-  return float(np.sum(new) / np.sum(np.asarray(generation.calls)))
+  return float(np.sum(new) / np.sum(np.asarray(generation.target_calls)))
 
 
 @functools.cache
@@ -417,7 +417,7 @@ def test_training_lowers_the_loss_and_raises_what_is_accepted(criterion, data_so
     alpha(*from_trained(objective.export(t, target_params()), TARGET, target_params()), temperature)
     for t in (untrained, trainable)
   )
-  assert after > before + 0.2
+  assert after > before + 0.1
 
 
 # --- the file --------------------------------------------------------------------------------
@@ -527,7 +527,7 @@ def test_greedy_output_is_that_of_the_empty_drafter_of_the_same_width(distilled)
   )
   plain = specjax.generate(TARGET, target_params(), prompts, drafter=Empty(3), **options)
   np.testing.assert_array_equal(ours.tokens, plain.tokens)
-  assert np.asarray(ours.calls).sum() < np.asarray(plain.calls).sum()
+  assert np.asarray(ours.target_calls).sum() < np.asarray(plain.target_calls).sum()
 
 
 def test_sampled_output_has_the_targets_law(distilled):

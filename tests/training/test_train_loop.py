@@ -143,6 +143,28 @@ def test_every_step_has_its_own_batches_in_order():
   assert [step for step in data.asked if step < 10**6] == [0, 1, 2, 3, 4, 5]
 
 
+def test_every_batch_has_a_key_of_its_own_and_none_is_the_initial_values():
+  class Draw(Bigram):
+    def init(self, key, target_params):
+      return {**super().init(key, target_params), "drawn": jax.random.uniform(key)}
+
+    def loss(self, trainable, target_params, batch, key):
+      metrics = super().loss(trainable, target_params, batch, key)
+      return dataclasses.replace(metrics, loss=jax.random.uniform(key), weight=jnp.ones(()))
+
+  options = dataclasses.replace(OPTIONS, num_steps=4, accumulate=2, seed=5)
+  rows = train(Draw(), {}, Cycles(), options).rows
+  seed = jax.random.key(5)
+  drawn = [
+    [jax.random.uniform(jax.random.fold_in(jax.random.fold_in(seed, step), i)) for i in (0, 1)]
+    for step in (1, 2, 3, 4)
+  ]
+  losses = [row["loss"] for row in rows if row["split"] == "train"]
+  np.testing.assert_allclose(losses, np.mean(drawn, axis=1), rtol=1e-6)
+  initial = first_state(Draw(), {}, options).trainable["drawn"]
+  assert len({float(value) for value in [*np.ravel(drawn), initial]}) == 9
+
+
 @pytest.mark.parametrize("steps", [1, 5, 13])
 def test_a_stopped_run_goes_on_to_the_bits_of_an_uninterrupted_one(tmp_path, steps):
   objective = Bigram(noisy=True)
