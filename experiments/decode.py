@@ -33,8 +33,7 @@ def main(argv: Sequence[str]) -> int:
   except flags.HelpRequested as request:
     print(request)
   except (ValueError, OSError, ImportError) as error:
-    message = "; ".join(part.strip() for part in str(error).splitlines() if part.strip())
-    print(f"error: {message}", file=sys.stderr)
+    flags.print_error(error)
     return 2
   except Interrupted as stop:
     print(stop, file=sys.stderr)

@@ -7,6 +7,7 @@ nothing, and a test can run the command twice in one process.
 """
 
 import dataclasses
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -249,6 +250,12 @@ def describe(values: flags.FlagValues, default_config: Path | None = None) -> li
       text + default, width=88, initial_indent="      ", subsequent_indent="      "
     )
   return lines
+
+
+def print_error(error: Exception) -> None:
+  """Tells people of bad input: one line on standard error."""
+  message = "; ".join(part.strip() for part in str(error).splitlines() if part.strip())
+  print(f"error: {message}", file=sys.stderr)
 
 
 def _one_line(error: BaseException) -> str:

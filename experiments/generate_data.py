@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from experiments.flags import asks_for_help, describe
+from experiments.flags import DEFAULT_MODEL, asks_for_help, describe, print_error
 from experiments.prompts import Prompt, read_prompts
 
 # Prompts that are sorted by length together: a batch of like lengths wastes little.
@@ -42,8 +42,7 @@ def main(argv: Sequence[str]) -> int:
       raise ValueError(f"unexpected argument {positional[0]!r}")
     generate_data(values)
   except (flags.Error, ValueError, OSError, ImportError) as error:
-    message = "; ".join(part.strip() for part in str(error).splitlines() if part.strip())
-    print(f"error: {message}", file=sys.stderr)
+    print_error(error)
     return 2
   except KeyboardInterrupt:
     print("interrupted; the same command goes on from here", file=sys.stderr)
@@ -65,7 +64,7 @@ def _define(values: flags.FlagValues) -> None:
 
   string("prompts", None, "JSONL file of prompts; of several turns the first is taken.")
   string("output", None, "Folder for the token data.")
-  string("model", "smollm2-135m-instruct", "Target model: a short name, hub id, folder or file.")
+  string("model", DEFAULT_MODEL, "Target model: a short name, hub id, folder or file.")
   string("dtype", None, "Number format of weights and caches. The default suits the device.")
   flags.DEFINE_enum(
     "source",

@@ -9,9 +9,12 @@ folder holds. A folder only ever holds the results of one setting.
 import datetime
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from specjax import json_lines
+from specjax.models import cached_files
 
 Row = dict[str, Any]
 RowKey = tuple[str, int, int]
@@ -57,7 +60,7 @@ class ResultsFolder:
     self._settings = json.loads(json.dumps(settings))
     self._check_settings()
     self.rows: dict[RowKey, Row] = {}
-    for number, row in enumerate(self._read(), start=1):
+    for number, row in enumerate(json_lines.recover(self._file_path), start=1):
       try:
         self.rows[row_key(row)] = row
       except (KeyError, TypeError):
@@ -99,7 +102,7 @@ class ResultsFolder:
     if not self._file_path.exists():
       self.path.mkdir(parents=True, exist_ok=True)
       text = json.dumps(self._settings, indent=2, ensure_ascii=False)
-      _write_whole(self.path / "config.json", text + "\n")
+      cached_files.write_text(self.path / "config.json", text + "\n")
     with self._file_path.open("ab") as file:
       for row in new:
         file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
@@ -129,34 +132,6 @@ class ResultsFolder:
           f"output {self.path} holds a run with other settings: {name} was {_short(before)}, now "
           f"it is {_short(now)}; choose another --output"
         )
-
-  def _read(self) -> Sequence[Row]:
-    """The rows on the disk; a last line that was cut off is removed from the file."""
-    if not self._file_path.exists():
-      return []
-    data = self._file_path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-      with self._file_path.open("r+b") as file:
-        file.truncate(whole)
-        os.fsync(file.fileno())
-    rows = []
-    for number, line in enumerate(data[:whole].splitlines(), start=1):
-      try:
-        rows.append(json.loads(line))
-      except ValueError as error:
-        raise ValueError(f"{self._file_path} line {number} is damaged: {error}") from None
-    return rows
-
-
-def _write_whole(path: Path, text: str) -> None:
-  """Writes a file so that it is never there in part."""
-  temporary = path.with_name(f".{path.name}.{os.getpid()}")
-  with temporary.open("w", encoding="utf-8") as file:
-    file.write(text)
-    file.flush()
-    os.fsync(file.fileno())
-  os.replace(temporary, path)
 
 
 def _short(value: Any) -> str:

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 from experiments import train_flags
+from experiments.flags import print_error
 
 
 class StopRequest:
@@ -64,8 +65,7 @@ def main(argv: Sequence[str]) -> int:
     print(request)
     return 0
   except (ValueError, OSError, ImportError) as error:
-    message = "; ".join(part.strip() for part in str(error).splitlines() if part.strip())
-    print(f"error: {message}", file=sys.stderr)
+    print_error(error)
     return 2
   except KeyboardInterrupt:
     print("interrupted; the same command goes on from the newest checkpoint", file=sys.stderr)
@@ -162,13 +162,13 @@ def _save_target(folder: Path, target: Any, params: Any) -> None:
 
 def _check_same_run(output: Path, settings: dict[str, Any]) -> None:
   """Writes the settings of a new run; for one that is resumed, they must be the same."""
+  from specjax.models import cached_files
+
   path = output / "config.json"
   wanted = json.loads(json.dumps(settings))
   if not path.exists():
     output.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(wanted, indent=2) + "\n")
-    temporary.replace(path)
+    cached_files.write_text(path, json.dumps(wanted, indent=2) + "\n")
     return
   try:
     found = dict(json.loads(path.read_text()))

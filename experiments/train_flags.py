@@ -11,7 +11,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from configs import train_base
-from experiments.flags import HelpRequested, asks_for_help, describe, read
+from experiments.flags import DEFAULT_MODEL, HelpRequested, asks_for_help, describe, read
 
 DEFAULT_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "train_blockwise.py"
 
@@ -116,12 +116,6 @@ def _checked(config: dict[str, Any]) -> dict[str, Any]:
     if key not in known:
       raise ValueError(f"unknown config key {key!r}; the keys are {', '.join(known)}")
   settings = known | config
-  for name in ("window", "batch_size"):
-    if not isinstance(settings[name], int) or settings[name] < 1:
-      raise ValueError(f"{name} must be an integer >= 1, got {settings[name]!r}")
-  rows = settings["max_rows"]
-  if rows is not None and (not isinstance(rows, int) or rows < 1):
-    raise ValueError(f"max_rows must be an integer >= 1, got {rows!r}")
   seed = settings["seed"]
   if not isinstance(seed, int) or not 0 <= seed < 2**32:
     raise ValueError(f"seed must be in 0 .. 2^32 - 1, got {seed!r}")
@@ -153,7 +147,7 @@ def _define(values: flags.FlagValues, argv: list[str]) -> None:
     "Folder for checkpoints, metrics and the drafter. The same command in the same folder goes on "
     "where it stopped. The default is a fresh folder under runs/.",
   )
-  string("model", "smollm2-135m-instruct", "Target model: a short name, hub id, folder or file.")
+  string("model", DEFAULT_MODEL, "Target model: a short name, hub id, folder or file.")
   string("dtype", None, "Number format of the target. The default suits the device.")
   integer("steps", "Optimiser updates in all.")
   flags.DEFINE_float(

@@ -13,7 +13,7 @@ Invariants, for every row at the top of the loop:
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -27,6 +27,7 @@ from specjax.generation import LENGTH, RUNNING, Generation, Records
 from specjax.loop_state import Fixed, LoopState, Scheme
 from specjax.models.prefill import prefill
 from specjax.requests import Prompts, make_request
+from specjax.run_if import run_if
 from specjax.types import (
   Array,
   Block,
@@ -36,7 +37,6 @@ from specjax.types import (
   Drafter,
   Model,
   Params,
-  PyTree,
   TargetOutput,
   Verifier,
 )
@@ -181,36 +181,13 @@ def score(
     return (hidden, layer_hidden, _pad_tokens(logits, num_scored)), cache
 
   if scheme.narrow and draft.probes is None and draft.num_nodes > 0:
-    scored, cache = _either(jnp.any(draft.valid), call_full, call_narrow, cache)
+    drafted = jnp.any(draft.valid)
+    scored, cache = run_if(drafted, call_full, cache)
+    scored, cache = run_if(~drafted, call_narrow, cache, otherwise=scored)
   else:
     scored, cache = call_full(cache)
   hidden, layer_hidden, logits = scored
   return TargetOutput(hidden, layer_hidden, block), logits, cache
-
-
-def _either(
-  condition: Array,
-  if_true: Callable[[Cache], tuple[PyTree, Cache]],
-  if_false: Callable[[Cache], tuple[PyTree, Cache]],
-  cache: Cache,
-) -> tuple[PyTree, Cache]:
-  """`lax.cond` for branches that update a cache in place.
-
-  XLA copies a buffer into and out of the branches of a conditional, but not into and out of
-  the body of a while loop: two loops, one of which runs once.
-  """
-  shapes, _ = jax.eval_shape(if_true, cache)
-  scored = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-  def once(branch):
-    return lambda carry: (jnp.zeros((), bool), *branch(carry[2]))
-
-  def pending(carry):
-    return carry[0]
-
-  _, scored, cache = jax.lax.while_loop(pending, once(if_true), (condition, scored, cache))
-  _, scored, cache = jax.lax.while_loop(pending, once(if_false), (~condition, scored, cache))
-  return scored, cache
 
 
 def _block(scheme: Scheme, draft: Draft, context: Context) -> Block:

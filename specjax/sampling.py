@@ -348,6 +348,28 @@ def position_key(row_key: Array, position: Array, stream: int) -> Array:
   return jax.random.fold_in(jax.random.fold_in(row_key, position), stream)
 
 
+def propose(
+  policy: SamplingPolicy, logits: Array, context: PolicyContext, row_key: Array
+) -> tuple[Array, Array | None]:
+  """Drafts one token of one row, and says what law it was drawn from: the one place for both.
+
+  Args:
+    policy: the policy to draft under.
+    logits: `[V]`, the drafter's.
+    context: what stands before the token.
+    row_key: the row's key.
+
+  Returns:
+    The token, `[]` int32, and the log of its law `[V]`; None, a point mass, where no row of the
+    policy samples.
+  """
+  if not policy.sampled:
+    return greedy(policy, logits, context).astype(jnp.int32), None
+  law = log_probs(policy, logits, context)
+  key = position_key(row_key, context.length, DRAFT)
+  return draw(key, law).astype(jnp.int32), law
+
+
 def initial_context(
   policy: SamplingPolicy, tokens: Array, length: Array, prompt_length: Array, vocab_size: int
 ) -> PolicyContext:

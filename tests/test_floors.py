@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # entries that a module belongs to, the lower one is its own: drafters know what they are trained
 # for, but not how.
 FLOORS = [
-  {"specjax.types", "specjax.buckets"},
+  {"specjax.types", "specjax.buckets", "specjax.run_if", "specjax.json_lines"},
   {"specjax.training.token_data", "specjax.training.objective"},
   {"specjax.trees", "specjax.policy_arguments", "specjax.processors", "specjax.sampling"},
   {"specjax.models"},

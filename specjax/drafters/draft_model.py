@@ -178,15 +178,9 @@ class DraftModel(ChainDrafter):
     context: Context,
     step_context: PolicyContext,
   ) -> tuple[Array, Array | None]:
-    """Draws a token `[B]` and returns it with its law `[B, V]`: the one place for both."""
+    """Draws a token `[B]` and returns it with its law `[B, V]`."""
     logits = self._fit(logits, context)
-    if not policy.sampled:
-      return jax.vmap(sampling.greedy)(policy, logits, step_context).astype(jnp.int32), None
-    log_probs = jax.vmap(sampling.log_probs)(policy, logits, step_context)
-    keys = jax.vmap(sampling.position_key, (0, 0, None))(
-      context.row_keys, step_context.length, sampling.DRAFT
-    )
-    return jax.vmap(sampling.draw)(keys, log_probs).astype(jnp.int32), log_probs
+    return jax.vmap(sampling.propose)(policy, logits, step_context, context.row_keys)
 
   def _policy(self, context: Context) -> sampling.SamplingPolicy:
     """The policy to draft under."""

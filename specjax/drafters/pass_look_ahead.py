@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from specjax import sampling
 from specjax.drafters.base import ChainDrafter, distance_to_limit
+from specjax.run_if import run_if
 from specjax.training.objective import TrainedDrafter
 from specjax.types import (
   Array,
@@ -163,16 +164,7 @@ class PaSS(ChainDrafter):
       output = model.apply(context.params, inputs, block, cache)
       return output.hidden, output.cache
 
-    # A loop that runs once or never: XLA copies buffers into and out of the branches of a
-    # conditional, and the cache is the largest there is.
-    hidden, _ = jax.eval_shape(call, context.cache)
-    hidden = jnp.zeros(hidden.shape, hidden.dtype)
-    _, hidden, cache = jax.lax.while_loop(
-      lambda carry: carry[0],
-      lambda carry: (jnp.zeros((), bool), *call(carry[2])),
-      (needed, hidden, context.cache),
-    )
-    return hidden, cache
+    return run_if(needed, call, context.cache)
 
   def _draw(self, hidden: Array, context: Context) -> tuple[Array, Array | None]:
     """Tokens `[B, N]` from hidden states `[B, N, D]`, and the laws `[B, N, V]` drawn from."""
@@ -253,14 +245,9 @@ def _draw_row(
 
   def draw_next(index, carry):
     context, tokens, laws = carry
-    if laws is None:
-      token = sampling.greedy(policy, logits[index], context)
-    else:
-      law = sampling.log_probs(policy, logits[index], context)
-      key = sampling.position_key(row_key, context.length, sampling.DRAFT)
-      token = sampling.draw(key, law)
+    token, law = sampling.propose(policy, logits[index], context, row_key)
+    if laws is not None:
       laws = laws.at[index].set(law)
-    token = token.astype(jnp.int32)
     return context.advance(token), tokens.at[index].set(token), laws
 
   _, tokens, laws = jax.lax.fori_loop(0, num_nodes, draw_next, (context, tokens, laws))

@@ -57,6 +57,13 @@ def replace_file(source: Path, destination: Path) -> None:
   os.replace(source, destination)
 
 
+def write_text(path: Path, text: str) -> None:
+  """Writes a UTF-8 file so that it is never there in part; its folder exists."""
+  temporary = path.with_name(f".{path.name}.{os.getpid()}")
+  temporary.write_text(text, encoding="utf-8")
+  replace_file(temporary, path)
+
+
 def replace_folder(source: Path, destination: Path) -> None:
   """Moves a finished folder into place; the folder that was there is removed.
 

@@ -109,7 +109,6 @@ def decode_changes(params: Params, arrays: Mapping[str, Any]) -> Params:
   Raises:
     ValueError: for a name or shape that does not fit `params`.
   """
-  flat = _flatten(params)
   changes: Changes = {}
   for full_name, values in arrays.items():
     name, _, kind = full_name.rpartition("/")
@@ -125,9 +124,7 @@ def decode_changes(params: Params, arrays: Mapping[str, Any]) -> Params:
     if kind not in ("whole", "weight", "left", "right"):
       raise ValueError(f"{full_name} is not the name of a change of weights")
     changes.setdefault(name, {})[kind] = values
-  for name, change in changes.items():
-    flat[name] = _changed(name, flat, change)
-  return _nest(flat)
+  return apply_changes(params, changes)
 
 
 def _changed(name: str, flat: Mapping[str, Array], change: Mapping[str, Array]) -> Array:

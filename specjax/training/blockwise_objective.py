@@ -27,6 +27,7 @@ from specjax.models.vocabulary_subset import TokenSubset
 from specjax.training import losses
 from specjax.training.chunked_scores import score_in_chunks
 from specjax.training.objective import Metrics, TrainedDrafter
+from specjax.training.teacher import hidden_states
 from specjax.training.token_data import TokenBatch
 from specjax.types import Array, Model, Params, PyTree, pytree_dataclass
 
@@ -155,8 +156,7 @@ class BlockwiseObjective:
     """The target's hidden states and every head's labels."""
     model = self.model
     target = self.tuned_target(trainable) if self.fine_tune else target_params
-    cache = model.init_cache(*batch.tokens.shape)
-    hidden = model.apply(target, batch.tokens, batch.block(), cache).hidden
+    hidden = hidden_states(model, target, batch.tokens, batch.block())
     if not self.fine_tune:
       hidden = jax.lax.stop_gradient(hidden)
     next_tokens, is_answer = batch.ahead(1)
@@ -246,10 +246,7 @@ def _judge(
 
   def score(hidden):
     logits = head_logits(model, frozen[0], hidden, frozen[1])
-    chosen = jnp.take_along_axis(logits, jnp.maximum(labels, 0)[:, None], axis=-1)[:, 0]
-    # XLA's CPU backend vectorises a maximum, but not an argmax.
-    matched = (labels >= 0) & (chosen >= jnp.max(logits, axis=-1))
-    return losses.cross_entropy(logits, labels), matched
+    return losses.cross_entropy(logits, labels), losses.is_best(logits, labels)
 
   def skip(hidden):
     del hidden

@@ -36,6 +36,7 @@ from specjax.models.weight_changes import (
 from specjax.training import losses
 from specjax.training.chunked_scores import score_in_chunks
 from specjax.training.objective import Metrics, TrainedDrafter
+from specjax.training.teacher import hidden_states
 from specjax.training.token_data import TokenBatch
 from specjax.types import Array, Block, Params
 
@@ -186,7 +187,7 @@ class DistillationObjective:
     count = min(math.ceil(self.head_fraction * size), size)
     (places,) = jnp.nonzero(wanted.reshape(-1), size=count, fill_value=size)
     model, params, head = self._student(trainable, target_params)
-    hidden = _hidden(model, params, batch.tokens, batch.block())
+    hidden = hidden_states(model, params, batch.tokens, batch.block())
     teacher = {"labels": _at(next_tokens, places)}
     if self.teacher == "top_k":
       if batch.top_ids is None or batch.top_log_probs is None:
@@ -196,7 +197,7 @@ class DistillationObjective:
       teacher["top_ids"] = _at(batch.top_ids, places)
       teacher["top_log_probs"] = _at(batch.top_log_probs, places)
     elif self.teacher == "recompute":
-      target_hidden = _hidden(self.model, target_params, batch.tokens, batch.block())
+      target_hidden = hidden_states(self.model, target_params, batch.tokens, batch.block())
       teacher["hidden"] = _at(target_hidden, places)
     values, matched = score_in_chunks(
       self._judge, (head, target_params), _at(hidden, places), teacher
@@ -204,7 +205,6 @@ class DistillationObjective:
     counted = places < size
     if self.teacher == "labels":
       counted &= self._index_of(teacher["labels"]) >= 0
-    loss = jnp.sum(jnp.where(counted, values, 0.0))
 
     def spread(values):
       flat = jnp.zeros((size,), bool).at[places].set(values, mode="drop")
@@ -213,13 +213,7 @@ class DistillationObjective:
     hit, judged = spread(matched), spread(jnp.ones_like(matched))
     distances = range(self.draft_length)
     valid = [batch.ahead(1 + i)[1] & _shift(judged, i) & wanted for i in distances]
-    hits = [_shift(hit, i) for i in distances]
-    return Metrics.of_matches(
-      loss,
-      jnp.sum(counted, dtype=jnp.float32),
-      jnp.stack(hits, axis=-1),
-      jnp.stack(valid, axis=-1),
-    )
+    return _metrics(values, counted, hit, valid)
 
   def _on_student_text(
     self, trainable: Params, target_params: Params, batch: TokenBatch, key: Array
@@ -232,20 +226,13 @@ class DistillationObjective:
     # The places before the sampled tokens.
     places = jnp.arange(rows, dtype=jnp.int32)[:, None] * width + length[:, None] - 1
     places = (places + jnp.arange(self.student_tokens, dtype=jnp.int32)).reshape(-1)
-    hidden = _at(_hidden(model, params, text, block), places)
-    teacher = {"hidden": _at(_hidden(self.model, target_params, text, block), places)}
+    hidden = _at(hidden_states(model, params, text, block), places)
+    teacher = {"hidden": _at(hidden_states(self.model, target_params, text, block), places)}
     values, matched = score_in_chunks(self._judge, (head, target_params), hidden, teacher)
     shape = (rows, self.student_tokens)
     counted = jnp.broadcast_to(usable[:, None], shape)
-    loss = jnp.sum(jnp.where(counted, values.reshape(shape), 0.0))
-    hits = [_shift(matched.reshape(shape), i) for i in range(self.draft_length)]
     valid = [_shift(counted, i) for i in range(self.draft_length)]
-    return Metrics.of_matches(
-      loss,
-      jnp.sum(counted, dtype=jnp.float32),
-      jnp.stack(hits, axis=-1),
-      jnp.stack(valid, axis=-1),
-    )
+    return _metrics(values.reshape(shape), counted, matched.reshape(shape), valid)
 
   def _student_text(
     self, model: Transformer, params: Params, batch: TokenBatch, key: Array
@@ -325,20 +312,16 @@ class DistillationObjective:
     """
     head, target_params = frozen
     logits = self.model.logits(head, hidden)
-    best = jnp.max(logits, axis=-1)
     target_logits: Any = None
     labels: Any = None
     if "hidden" in teacher:
       target_logits = self.model.logits(target_params, teacher["hidden"])
     if "labels" in teacher:
       labels = self._index_of(teacher["labels"])
-      chosen = jnp.take_along_axis(logits, jnp.maximum(labels, 0)[:, None], axis=-1)[:, 0]
-      # XLA's CPU backend vectorises a maximum, but not an argmax.
-      matched = (labels >= 0) & (chosen >= best)
+      matched = losses.is_best(logits, labels)
     else:
       own = self._token_at(jnp.argmax(logits, axis=-1).astype(jnp.int32))
-      found = jnp.take_along_axis(target_logits, own[:, None], axis=-1)[:, 0]
-      matched = found >= jnp.max(target_logits, axis=-1)
+      matched = losses.is_best(target_logits, own)
     if target_logits is not None:
       log_probs = jax.nn.log_softmax(target_logits, axis=-1)
       if self.draft_vocabulary is not None:
@@ -373,9 +356,21 @@ def _trained_part(params: Params) -> Params:
   return {name: params[name] for name in ("layers", "final_norm")}
 
 
-def _hidden(model: Transformer, params: Params, tokens: Array, block: Block) -> Array:
-  """The last hidden states `[B, T, D]` of text that starts with an empty cache."""
-  return model.apply(params, tokens, block, model.init_cache(*tokens.shape)).hidden
+def _metrics(values: Array, counted: Array, hit: Array, valid: list[Array]) -> Metrics:
+  """The metrics of a text, where the draft's token i is what was judged i places further on.
+
+  Args:
+    values: losses, of any shape.
+    counted: bool of that shape, which of them count.
+    hit: `[B, T]` bool, where the student's best token is right.
+    valid: K arrays `[B, T]` bool, where the draft from a place on can be judged at position i.
+  """
+  return Metrics.of_matches(
+    jnp.sum(jnp.where(counted, values, 0.0)),
+    jnp.sum(counted, dtype=jnp.float32),
+    jnp.stack([_shift(hit, i) for i in range(len(valid))], axis=-1),
+    jnp.stack(valid, axis=-1),
+  )
 
 
 def _at(values: Array, places: Array) -> Array:

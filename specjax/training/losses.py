@@ -45,6 +45,13 @@ def cross_entropy(student_logits: Array, labels: Array) -> Array:
   return jnp.where(known, normaliser - jnp.where(known, chosen, 0.0), 0.0)
 
 
+def is_best(logits: Array, labels: Array) -> Array:
+  """`[...]` bool: whether `labels [...]` are the best tokens of `logits [..., V]`; -1 never is."""
+  chosen = jnp.take_along_axis(logits, jnp.maximum(labels, 0)[..., None], axis=-1)[..., 0]
+  # XLA's CPU backend vectorises a maximum, but not an argmax.
+  return (labels >= 0) & (chosen >= jnp.max(logits, axis=-1))
+
+
 def forward_kl(student_logits: Array, teacher_log_probs: Array) -> Array:
   """KL(p || q) = sum_x p(x) log(p(x) / q(x)): covers all of the target's modes."""
   log_q, log_p, support = _over_draft_vocabulary(student_logits, teacher_log_probs)

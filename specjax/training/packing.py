@@ -46,9 +46,12 @@ class PackedData:
     Raises:
       ValueError: for numbers below 1, or a folder without a row to train on.
     """
-    for name, value in (("window", window), ("batch_size", batch_size)):
-      if value < 1:
-        raise ValueError(f"{name} must be an integer >= 1, got {value}")
+    sizes = {"window": window, "batch_size": batch_size}
+    if max_rows is not None:
+      sizes["max_rows"] = max_rows
+    for name, value in sizes.items():
+      if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
     self._folder, self._window, self._batch, self._seed = folder, window, batch_size, seed
     self._tokens, self._offsets = folder.tokens(), folder.offsets()
     self._targets = folder.top_targets() if targets else None

@@ -211,9 +211,7 @@ class PaSSObjective:
     """Losses and matches `[n]` of hidden states `[n, D]`."""
     labels, top_ids, top_log_probs = teacher
     logits = self.model.logits(params, hidden)
-    chosen = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
-    # XLA's CPU backend vectorises a maximum, but not an argmax.
-    matched = chosen >= jnp.max(logits, axis=-1)
+    matched = losses.is_best(logits, labels)
     if top_ids is None or top_log_probs is None:
       return losses.cross_entropy(logits, labels), matched
     return losses.forward_kl(*losses.lump_others(logits, top_ids, top_log_probs)), matched

@@ -1,6 +1,6 @@
 # Copyright 2026 The specjax authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The target's own distribution over a text, compressed to its likeliest tokens."""
+"""What a model makes of a text: hidden states, or its likeliest tokens at every place."""
 
 import functools
 
@@ -29,11 +29,16 @@ def top_tokens(
   return jax.device_get(_top_tokens(model, size, params, jnp.asarray(tokens)))
 
 
+def hidden_states(model: Model, params: Params, tokens: Array, block: Block) -> Array:
+  """The last hidden states `[B, T, D]` of text `tokens [B, T]` that starts with an empty cache."""
+  return model.apply(params, tokens, block, model.init_cache(*tokens.shape)).hidden
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _top_tokens(model: Model, size: int, params: Params, tokens: Array) -> tuple[Array, Array]:
   batch, length = tokens.shape
   block = Block.chain(jnp.zeros((batch,), jnp.int32), length)
-  hidden = model.apply(params, tokens, block, model.init_cache(batch, length)).hidden
+  hidden = hidden_states(model, params, tokens, block)
 
   def row(states: Array) -> tuple[Array, Array]:
     # One row after another: the logits of all would be the largest buffer by far.

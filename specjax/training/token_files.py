@@ -21,6 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from specjax import json_lines
+from specjax.models import cached_files
+from specjax.models.text_files import read_json
+
 VERSION = 1
 TRAIN, VALIDATION = "train", "validation"
 
@@ -55,9 +59,7 @@ class TokenFolder:
       )
     else:
       self.folder.mkdir(parents=True, exist_ok=True)
-      temporary = path.with_suffix(".tmp")
-      temporary.write_text(json.dumps(manifest, indent=2) + "\n")
-      temporary.replace(path)
+      cached_files.write_text(path, json.dumps(manifest, indent=2) + "\n")
       self.manifest = dict(manifest)
     self.dtype = np.dtype("<u2" if self.manifest["vocab_size"] <= 2**16 else "<u4")
     self.rows = self._recover()
@@ -97,10 +99,13 @@ class TokenFolder:
     size = self.top_size
     if size is None:
       return 0
+    return self._count_scored(self.top_offsets(), size)
+
+  def _count_scored(self, top_offsets: np.ndarray, size: int) -> int:
     # The probabilities are written last.
     path = self.folder / "top_log_probs.bin"
     entries = path.stat().st_size // (2 * size) if path.exists() else 0
-    return int(np.searchsorted(self.top_offsets(), entries, side="right")) - 1
+    return int(np.searchsorted(top_offsets, entries, side="right")) - 1
 
   # --- writing -----------------------------------------------------------------------------
 
@@ -133,8 +138,9 @@ class TokenFolder:
     if size is None:
       (self.folder / "top_size.json").write_text(json.dumps(int(ids.shape[1])))
       size = int(ids.shape[1])
-    scored = self.num_scored
-    begin, end = self.top_offsets()[scored : scored + 2]
+    offsets = self.top_offsets()
+    scored = self._count_scored(offsets, size)
+    begin, end = offsets[scored : scored + 2]
     if ids.shape != (end - begin, size) or log_probs.shape != ids.shape:
       raise ValueError(
         f"targets of row {scored} must have shape {(int(end - begin), size)}, got {ids.shape} "
@@ -152,14 +158,7 @@ class TokenFolder:
 
   def _recover(self) -> list[dict[str, Any]]:
     """Reads the rows and cuts away what belongs to none of them."""
-    path = self.folder / "rows.jsonl"
-    data = path.read_bytes() if path.exists() else b""
-    whole = data[: data.rfind(b"\n") + 1]
-    _cut(path, len(whole))
-    try:
-      rows = [json.loads(line) for line in whole.splitlines()]
-    except json.JSONDecodeError as error:
-      raise ValueError(f"{path} is broken: {error}") from None
+    rows = json_lines.recover(self.folder / "rows.jsonl")
     expected = sum(row["length"] for row in rows) * self.dtype.itemsize
     tokens = self.folder / "tokens.bin"
     size = tokens.stat().st_size if tokens.exists() else 0
@@ -181,11 +180,8 @@ def _cut(path: Path, size: int) -> None:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-  try:
-    found = json.loads(path.read_text())
-  except (json.JSONDecodeError, UnicodeDecodeError):
-    raise ValueError(f"{path} is not JSON") from None
-  if not isinstance(found, dict) or found.get("format") != "specjax token data":
+  found = read_json(path)
+  if found.get("format") != "specjax token data":
     raise ValueError(f"{path} is not a manifest of token data")
   if found.get("version") != VERSION:
     raise ValueError(f"{path} has format version {found.get('version')}, this takes {VERSION}")

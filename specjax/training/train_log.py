@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from specjax.models import cached_files
+
 
 class TrainLog:
   """Rows of a run, kept in memory and in its folder."""
@@ -24,9 +26,7 @@ class TrainLog:
     self._path.parent.mkdir(parents=True, exist_ok=True)
     if self._path.exists():
       self.rows = [row for row in _whole_rows(self._path) if row["step"] <= step]
-    temporary = self._path.with_suffix(".tmp")
-    temporary.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
-    temporary.replace(self._path)
+    cached_files.write_text(self._path, "".join(json.dumps(row) + "\n" for row in self.rows))
 
   def append(self, row: dict[str, Any]) -> None:
     """Adds a row and writes it at once."""

@@ -11,7 +11,6 @@ its newest checkpoint to the very bits of one that was not.
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -196,7 +195,7 @@ def make_update(
   """
   optimizer = make_optimizer(options.optimizer, options.num_steps)
 
-  def scaled_loss(trainable, target_params, batch, key):
+  def summed_loss(trainable, target_params, batch, key):
     metrics = objective.loss(trainable, target_params, batch, key)
     return metrics.loss, metrics
 
@@ -206,14 +205,14 @@ def make_update(
     def micro_step(carry, part):
       index, batch = part
       key = jax.random.fold_in(step_key, index)
-      gradient, metrics = jax.grad(scaled_loss, has_aux=True)(
+      gradient, metrics = jax.grad(summed_loss, has_aux=True)(
         state.trainable, target_params, batch, key
       )
       return jax.tree.map(jnp.add, carry, (gradient, metrics)), None
 
     first = jax.tree.map(lambda leaf: leaf[0], batches)
     shapes = jax.eval_shape(
-      jax.grad(scaled_loss, has_aux=True), state.trainable, target_params, first, step_key
+      jax.grad(summed_loss, has_aux=True), state.trainable, target_params, first, step_key
     )
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     indices = jnp.arange(options.accumulate)
@@ -254,11 +253,7 @@ def make_validation(
 
 def stack_batches(batches: list[TokenBatch]) -> TokenBatch:
   """Batches `[B, T]` as one of a leading axis `[A, B, T]`."""
-  return jax.tree.map(partial(_stack), *batches)
-
-
-def _stack(*leaves: np.ndarray) -> np.ndarray:
-  return np.stack(leaves)
+  return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
 
 
 def _tell(log: TrainLog, row: dict[str, Any], on_step: Callable | None) -> None:

@@ -48,8 +48,31 @@ class GreedyVerifier(RuleVerifier):
 
 
 @dataclasses.dataclass(frozen=True)
-class GreedyRule:
-  """The law is the target's argmax, a single token id `[]` int32."""
+class TokenRule:
+  """The law is a single token, its id `[]` int32. A subclass says which: `law`."""
+
+  def law(
+    self, policy: sampling.SamplingPolicy, logits: Array, context: PolicyContext, draw_key: Array
+  ) -> Array:
+    """The one token that is accepted after a node."""
+    raise NotImplementedError
+
+  def judge(
+    self, law: Array, token: Array, log_probs: Array | None, uniform: Array, depth: Array
+  ) -> tuple[Array, Array]:
+    """Accepts that token only, and keeps it after a mismatch."""
+    del log_probs, uniform, depth
+    return token == law, law
+
+  def draw(self, law: Array, draw_key: Array) -> Array:
+    """The token that the drafts were compared with."""
+    del draw_key
+    return law
+
+
+@dataclasses.dataclass(frozen=True)
+class GreedyRule(TokenRule):
+  """The token is the target's argmax."""
 
   def law(
     self, policy: sampling.SamplingPolicy, logits: Array, context: PolicyContext, draw_key: Array
@@ -57,18 +80,6 @@ class GreedyRule:
     """The argmax of the target's logits after penalties and masks."""
     del draw_key
     return sampling.greedy(policy, logits, context)
-
-  def judge(
-    self, law: Array, token: Array, log_probs: Array | None, uniform: Array, depth: Array
-  ) -> tuple[Array, Array]:
-    """Accepts the argmax only; a rejection leaves it the argmax."""
-    del log_probs, uniform, depth
-    return token == law, law
-
-  def draw(self, law: Array, draw_key: Array) -> Array:
-    """The argmax itself."""
-    del draw_key
-    return law
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 
 from specjax import sampling
 from specjax.types import Array, PolicyContext
-from specjax.verifiers.base import RuleVerifier
+from specjax.verifiers.base import RuleVerifier, TokenRule
 
 
 @dataclasses.dataclass(frozen=True)
-class MatchRule:
-  """The law is the target's sample at that position, a single token id `[]` int32."""
+class MatchRule(TokenRule):
+  """The token is the target's sample at that position."""
 
   def law(
     self, policy: sampling.SamplingPolicy, logits: Array, context: PolicyContext, draw_key: Array
@@ -28,18 +28,6 @@ class MatchRule:
     """Draws the target's token; the one key of the position is used here, not in `draw`."""
     log_probs = sampling.log_probs(policy, logits, context)
     return sampling.draw(draw_key, log_probs).astype(jnp.int32)
-
-  def judge(
-    self, law: Array, token: Array, log_probs: Array | None, uniform: Array, depth: Array
-  ) -> tuple[Array, Array]:
-    """Accepts the sample only, and keeps it after a mismatch."""
-    del log_probs, uniform, depth
-    return token == law, law
-
-  def draw(self, law: Array, draw_key: Array) -> Array:
-    """The sample that the drafts were compared with."""
-    del draw_key
-    return law
 
 
 @dataclasses.dataclass(frozen=True)
