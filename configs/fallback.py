@@ -15,7 +15,6 @@ def get_config() -> ConfigDict:
   config = base.get_config()
   config.methods = ("autoregressive", "prompt_lookup", "draft_model", "fallback")
   config.draft_length = 5
-  config.draft_layers = 6
   # What is not a clear copy is left to the draft model.
   config.max_ngram = 3
   config.min_ngram = 2

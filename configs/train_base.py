@@ -16,11 +16,15 @@ def get_config() -> ConfigDict:
   config.objective = ConfigDict()
 
   # Batches of batch_size windows of so many tokens each; one update adds up the gradients of
-  # `accumulate` batches. max_rows trains on the first rows of the data only.
+  # `accumulate` batches. max_rows trains on the first rows of the data only, max_validation_rows
+  # judges by the first of those held out. data_part is what of a row is trained on and judged:
+  # "answers", the target's own text, or "prompts", text that people wrote.
   config.window = 512
   config.batch_size = 2
   config.accumulate = 1
   config.max_rows = placeholder(int)
+  config.max_validation_rows = placeholder(int)
+  config.data_part = "answers"
   config.num_steps = 1000
   config.seed = 0
 

@@ -35,7 +35,7 @@ def get_config() -> ConfigDict:
 
   config.window = 512
   config.batch_size = 2
-  config.num_steps = 2000
+  config.num_steps = 900
   config.learning_rate = 2e-3
   config.warmup_steps = 50
   return config

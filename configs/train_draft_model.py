@@ -24,10 +24,10 @@ def get_config() -> ConfigDict:
   config = train_base.get_config()
   config.scheme = "draft_model"
 
-  config.objective.layers = (0, 1, 29)
+  config.objective.layers = (0, 1, 2, 29)
   config.objective.draft_vocabulary = 8192
-  config.objective.rank = 64
-  config.objective.storage = "bfloat16"
+  config.objective.rank = 128
+  config.objective.storage = "int8"
   config.objective.criterion = "cross_entropy"
   config.objective.teacher = "labels"
   config.objective.data_source = "teacher"
@@ -36,7 +36,7 @@ def get_config() -> ConfigDict:
 
   config.window = 512
   config.batch_size = 4
-  config.num_steps = 2000
-  config.learning_rate = 1e-3
+  config.num_steps = 1600
+  config.learning_rate = 1.5e-3
   config.warmup_steps = 50
   return config

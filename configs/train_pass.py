@@ -31,7 +31,7 @@ def get_config() -> ConfigDict:
 
   config.window = 256
   config.batch_size = 2
-  config.num_steps = 1000
+  config.num_steps = 400
   config.learning_rate = 2e-2
   config.warmup_steps = 20
   return config

@@ -100,6 +100,23 @@ def _names_draft_model(settings: Settings) -> bool:
   return bool(settings.draft_checkpoint or settings.draft_layers)
 
 
+def find_trained(scheme: str, target: Checkpoint) -> Path:
+  """The file of the trained drafter of a scheme that comes with specjax for a target.
+
+  Raises:
+    ValueError: where there is none, saying how to get one.
+  """
+  path = find_shipped(scheme, target.model, target.params)
+  if path is None:
+    others = ", or set draft_checkpoint or draft_layers" if scheme == "draft_model" else ""
+    raise ValueError(
+      f"no trained {scheme} drafter comes with specjax for {target.name}: train one with python "
+      f"-m experiments.train --config=configs/train_{scheme}.py, or name one with "
+      f"--drafter=FILE{others}"
+    )
+  return path
+
+
 class _Parts:
   """What builders take their pieces from. What several methods share is loaded once.
 
@@ -130,14 +147,7 @@ class _Parts:
       ValueError: where there is none for this target, saying how to get one.
     """
     target = self._target
-    path = self._files.get(scheme) or find_shipped(scheme, target.model, target.params)
-    if path is None:
-      others = ", or set draft_checkpoint or draft_layers" if scheme == "draft_model" else ""
-      raise ValueError(
-        f"no trained {scheme} drafter comes with specjax for {target.name}: train one with python "
-        f"-m experiments.train --config=configs/train_{scheme}.py, or name one with "
-        f"--drafter=FILE{others}"
-      )
+    path = self._files.get(scheme) or find_trained(scheme, target)
     self.used_file = path
     given = {name: value for name, value in options.items() if value is not None}
     key = (scheme, tuple(given.items()))

@@ -99,6 +99,8 @@ def train(options: train_flags.TrainOptionsRead) -> int:
     batch_size=settings["batch_size"],
     seed=settings["seed"],
     max_rows=settings["max_rows"],
+    max_validation_rows=settings["max_validation_rows"],
+    part=settings["data_part"],
   )
   output = Path(options.output) if options.output else fresh_folder()
   target = checkpoint.load(options.model, dtype=options.dtype)

@@ -18,6 +18,8 @@ from specjax.training.token_files import TRAIN, VALIDATION, TokenFolder
 
 # Rows that are packed together: more leave less padding, fewer keep the shuffle.
 _GROUP = 256
+# What of a row can be trained on.
+PARTS = ("answers", "prompts")
 
 
 class PackedData:
@@ -31,6 +33,8 @@ class PackedData:
     batch_size: int,
     seed: int = 0,
     max_rows: int | None = None,
+    max_validation_rows: int | None = None,
+    part: str = "answers",
     targets: bool = True,
   ):
     """Reads the index; tokens stay on the disk.
@@ -41,24 +45,33 @@ class PackedData:
       batch_size: B, windows of a batch.
       seed: of the shuffle.
       max_rows: use only the first rows of the training part, or None for all.
-      targets: whether batches carry the target's likeliest tokens, where the folder has them.
+      max_validation_rows: the same of the rows held out.
+      part: what of a row is trained on, judged and counted, which `TokenBatch.answer` marks.
+        "answers": the target's own text. "prompts": the prompt from its second token on, which
+        for prompts that people wrote is human text (the chat template's tokens included).
+      targets: whether batches carry the target's likeliest tokens, where the folder has them. It
+        has them for answers alone: with "prompts" batches never do.
 
     Raises:
-      ValueError: for numbers below 1, or a folder without a row to train on.
+      ValueError: for numbers below 1, an unknown part, or a folder without a row to train on.
     """
     sizes = {"window": window, "batch_size": batch_size}
-    if max_rows is not None:
-      sizes["max_rows"] = max_rows
+    for name, rows in (("max_rows", max_rows), ("max_validation_rows", max_validation_rows)):
+      if rows is not None:
+        sizes[name] = rows
     for name, value in sizes.items():
       if not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+    if part not in PARTS:
+      raise ValueError(f"part (data_part) must be one of {', '.join(PARTS)}, got {part!r}")
     self._folder, self._window, self._batch, self._seed = folder, window, batch_size, seed
+    self._part = part
     self._tokens, self._offsets = folder.tokens(), folder.offsets()
-    self._targets = folder.top_targets() if targets else None
+    self._targets = folder.top_targets() if targets and part == "answers" else None
     self._top_offsets = folder.top_offsets()
     splits = np.array([row["split"] for row in folder.rows])
     self._train = np.flatnonzero(splits == TRAIN)[:max_rows]
-    self._validation = np.flatnonzero(splits == VALIDATION)
+    self._validation = np.flatnonzero(splits == VALIDATION)[:max_validation_rows]
     if not len(self._train):
       raise ValueError(f"{folder.folder} has no row to train on")
     self._first_steps = [0]  # the step at which each epoch begins
@@ -84,18 +97,18 @@ class PackedData:
       epoch += 1
 
   def validation_batches(self) -> Iterator[TokenBatch]:
-    """All rows held out, in a fixed order; the last batch is filled up with padding."""
+    """The rows held out, in a fixed order; the last batch is filled up with padding."""
     windows = _pack(self._validation, self._lengths(), self._window)
     for begin in range(0, len(windows), self._batch):
       chosen = windows[begin : begin + self._batch]
       yield self._fill(chosen + [[]] * (self._batch - len(chosen)))
 
   def token_counts(self) -> np.ndarray:
-    """`[V]` int64: how often each token stands in the answers of the training part."""
+    """`[V]` int64: how often each token stands in what is trained on."""
     counts = np.zeros(self._folder.manifest["vocab_size"], np.int64)
     for index in self._train:
-      begin = self._offsets[index] + self._folder.rows[index]["prompt_length"]
-      counts += np.bincount(self._tokens[begin : self._offsets[index + 1]], minlength=len(counts))
+      row = self._tokens[self._offsets[index] : self._offsets[index + 1]]
+      counts += np.bincount(row[self._trained(index, len(row))], minlength=len(counts))
     return counts
 
   @functools.lru_cache(maxsize=2)  # noqa: B019 (lives as long as the data)
@@ -103,6 +116,12 @@ class PackedData:
     rng = np.random.default_rng((self._seed, epoch))
     windows = _pack(rng.permutation(self._train), self._lengths(), self._window)
     return [windows[i] for i in rng.permutation(len(windows))]
+
+  def _trained(self, row: int, length: int) -> slice:
+    """Which of the first `length` tokens of a row are trained on."""
+    prompt = min(self._folder.rows[row]["prompt_length"], length)
+    # Nothing comes before a row's first token that could predict it.
+    return slice(prompt, length) if self._part == "answers" else slice(1, prompt)
 
   def _lengths(self) -> np.ndarray:
     return np.diff(self._offsets)
@@ -127,7 +146,7 @@ class PackedData:
         tokens[b, here] = self._tokens[begin : begin + length]
         segments[b, here] = segment
         positions[b, here] = np.arange(length)
-        answer[b, at + min(prompt, length) : at + length] = True
+        answer[b, here][self._trained(row, length)] = True
         scored = length - prompt
         if self._targets is not None and scored > 0:
           # Stored for the answer token; used at the place before, which predicts it.

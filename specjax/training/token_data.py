@@ -15,7 +15,8 @@ class TokenBatch:
     tokens: `[B, T]` int32.
     segments: `[B, T]` int32, which row of its window a token belongs to, from 1; 0 is padding.
     positions: `[B, T]` int32, the token's position in its own row.
-    answer: `[B, T]` bool, tokens of an answer: those that a drafter learns to predict.
+    answer: `[B, T]` bool, tokens of an answer: those that a drafter learns to predict. (Those of
+      the prompt instead where a run trains on prompts, `PackedData(part="prompts")`.)
     top_ids: `[B, T, R]` int32, the R likeliest tokens after token t under the target, or None
       where the data was made without them.
     top_log_probs: `[B, T, R]` float32, their log-probabilities at temperature 1.

@@ -13,7 +13,7 @@ from experiments.settings import Settings, make_settings
 
 FLAGS = {"model": "m", "raw": False, "seed": 0, "batch_size": 1, "stop": ()}
 # Configs of the other commands have keys of their own.
-NOT_OF_DECODE = ("train_", "generate_")
+NOT_OF_DECODE = ("train_", "generate_", "reproduce_")
 CONFIGS = sorted(
   path.stem
   for path in pathlib.Path(configs.__file__).parent.glob("*.py")

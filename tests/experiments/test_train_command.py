@@ -245,6 +245,28 @@ def test_a_run_is_not_resumed_with_other_settings(model, data, tmp_path, capsys)
   )
 
 
+@pytest.mark.usefixtures("handlers")
+def test_a_run_on_the_prompts_judges_the_prompts(model, data, tmp_path):
+  held_out = {}
+  for part in ("answers", "prompts"):
+    output = tmp_path / part
+    changes = ["--steps=2", f"--config.data_part={part}", "--config.max_validation_rows=1"]
+    assert run_train(model, data, output, *changes) == 0
+    assert json.loads((output / "config.json").read_text())["data_part"] == part
+    rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    held_out[part] = rows[-1]
+    assert rows[-1]["split"] == "validation"
+  assert held_out["answers"]["loss"] != held_out["prompts"]["loss"]
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_run_on_one_part_of_the_data_is_not_resumed_on_the_other(model, data, tmp_path, capsys):
+  assert run_train(model, data, tmp_path, "--steps=2") == 0
+  capsys.readouterr()
+  assert run_train(model, data, tmp_path, "--steps=2", "--config.data_part=prompts") == 2
+  assert "was begun with data_part 'answers', this run has 'prompts'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
@@ -257,6 +279,8 @@ def test_a_run_is_not_resumed_with_other_settings(model, data, tmp_path, capsys)
     (["--config.nonsense=1"], "unknown config key: nonsense"),
     (["--config.objective.draft_length=0"], "draft_length must be an integer >= 1, got 0"),
     (["--config.objective.draft_vocabulary=9999"], "size must be an integer in"),
+    (["--config.data_part=both"], "data_part) must be one of answers, prompts, got 'both'"),
+    (["--config.max_validation_rows=0"], "max_validation_rows must be an integer >= 1, got 0"),
     (["--seed=-1"], "seed must be in"),
     (["--model=nowhere/at-all/never"], "nowhere/at-all/never"),
   ],

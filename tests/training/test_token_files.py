@@ -192,6 +192,58 @@ def test_answers_are_counted_for_the_draft_vocabulary(tmp_path):
   assert counts.tolist() == expected.tolist()
 
 
+def test_prompts_are_trained_on_in_place_of_answers_but_for_their_first_token(tmp_path):
+  made = fill(tmp_path)
+  data = PackedData(TokenFolder(tmp_path), window=16, batch_size=2, part="prompts")
+  seen = []
+  for batch in data.validation_batches():
+    following, valid = map(np.asarray, batch.ahead(1))
+    for b in range(batch.tokens.shape[0]):
+      for segment in range(1, batch.segments[b].max() + 1):
+        here = batch.segments[b] == segment
+        ids, trained = batch.tokens[b][here].tolist(), batch.answer[b][here].tolist()
+        count = sum(trained)
+        assert trained == [False] + [True] * count + [False] * (len(ids) - 1 - count)
+        seen.append((ids, 1 + count))
+        # What is predicted is the prompt alone: its last token's successor is the answer's.
+        assert following[b][here][valid[b][here]].tolist() == ids[1 : 1 + count]
+  held_out = sorted((ids, prompt) for ids, prompt, split in made if split == "validation")
+  assert sorted(seen) == held_out
+  expected = np.zeros(60, int)
+  for ids, prompt_length, split in made:
+    if split == "train":
+      np.add.at(expected, ids[1:prompt_length], 1)
+  assert data.token_counts().tolist() == expected.tolist()
+
+
+def test_prompts_have_no_stored_targets(tmp_path):
+  made = fill(tmp_path)
+  data = TokenFolder(tmp_path)
+  for ids, prompt_length, _ in made:
+    size = (len(ids) - prompt_length, 1)
+    data.append_targets(np.zeros(size, int), np.zeros(size))
+
+  def make(part):
+    return PackedData(TokenFolder(tmp_path), window=16, batch_size=1, part=part)
+
+  assert make("answers").batch_at(0).top_ids is not None
+  assert make("prompts").batch_at(0).top_ids is None
+
+
+def test_a_cut_prompt_is_trained_on_up_to_the_cut(tmp_path):
+  data = TokenFolder(tmp_path, MANIFEST)
+  data.append(list(range(10)), 8, {"prompt": "0", "split": "train"})
+  batch = PackedData(data, window=6, batch_size=1, part="prompts").batch_at(0)
+  assert batch.answer.tolist() == [[False] + [True] * 5]
+
+
+def test_fewer_rows_can_be_held_out(tmp_path):
+  made = fill(tmp_path)
+  data = PackedData(TokenFolder(tmp_path), window=16, batch_size=1, max_validation_rows=2)
+  held_out = [(ids, prompt) for ids, prompt, split in made if split == "validation"]
+  assert sorted(rows_of(data.validation_batches())) == sorted(held_out[:2])
+
+
 def test_data_without_a_training_row_is_refused(tmp_path):
   data = TokenFolder(tmp_path, MANIFEST)
   data.append([1, 2], 1, {"prompt": "0", "split": "validation"})
@@ -199,6 +251,10 @@ def test_data_without_a_training_row_is_refused(tmp_path):
     PackedData(data, window=8, batch_size=1)
   with pytest.raises(ValueError, match="window must be an integer >= 1, got 0"):
     PackedData(data, window=0, batch_size=1)
+  with pytest.raises(ValueError, match="max_validation_rows must be an integer >= 1, got 0"):
+    PackedData(data, window=8, batch_size=1, max_validation_rows=0)
+  with pytest.raises(ValueError, match="must be one of answers, prompts, got 'both'"):
+    PackedData(data, window=8, batch_size=1, part="both")
 
 
 def test_rows_are_json_lines(tmp_path):
