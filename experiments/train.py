@@ -87,12 +87,12 @@ def train(options: train_flags.TrainOptionsRead) -> int:
   from specjax.drafters.drafter_file import save_drafter
   from specjax.models import checkpoint
   from specjax.models.fingerprint import fingerprint
+  from specjax.training.joined_tokens import open_token_data
   from specjax.training.packing import PackedData
-  from specjax.training.token_files import TokenFolder
   from specjax.training.train_loop import train as run
 
   train_options = train_flags.loop_options(settings)
-  folder = TokenFolder(options.data)
+  folder = open_token_data(options.data)
   data = PackedData(
     folder,
     window=settings["window"],

@@ -140,7 +140,12 @@ def _define(values: flags.FlagValues, argv: list[str]) -> None:
     flag_values=values,
     sys_argv=argv,
   )
-  string("data", None, "Folder of token data that experiments.generate_data made.")
+  string(
+    "data",
+    None,
+    "Folder of token data that experiments.generate_data made; several, parted by commas, are "
+    "trained on together.",
+  )
   string(
     "output",
     None,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from specjax.training.token_data import TokenBatch
-from specjax.training.token_files import TRAIN, VALIDATION, TokenFolder
+from specjax.training.token_files import TRAIN, VALIDATION, TokenRows
 
 # Rows that are packed together: more leave less padding, fewer keep the shuffle.
 _GROUP = 256
@@ -23,11 +23,11 @@ PARTS = ("answers", "prompts")
 
 
 class PackedData:
-  """Batches of a token folder."""
+  """Batches of token data."""
 
   def __init__(
     self,
-    folder: TokenFolder,
+    folder: TokenRows,
     *,
     window: int,
     batch_size: int,
@@ -37,7 +37,7 @@ class PackedData:
     part: str = "answers",
     targets: bool = True,
   ):
-    """Reads the index; tokens stay on the disk.
+    """Reads the index; tokens of one folder stay on the disk.
 
     Args:
       folder: the data.

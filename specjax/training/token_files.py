@@ -29,8 +29,41 @@ VERSION = 1
 TRAIN, VALIDATION = "train", "validation"
 
 
-class TokenFolder:
+class TokenRows:
+  """Rows of prompt and answer ids, wherever they lie.
+
+  Attributes:
+    folder: where they lie, for messages.
+    manifest: what they are, with `vocab_size`.
+    rows: what rows.jsonl says of each.
+  """
+
+  folder: Path | str
+  manifest: dict[str, Any]
+  rows: list[dict[str, Any]]
+
+  def tokens(self) -> np.ndarray:
+    """All ids, `[sum of lengths]`."""
+    raise NotImplementedError
+
+  def offsets(self) -> np.ndarray:
+    """`[rows + 1]` int64: where each row begins in `tokens()`."""
+    return np.cumsum([0] + [row["length"] for row in self.rows], dtype=np.int64)
+
+  def top_targets(self) -> tuple[np.ndarray, np.ndarray] | None:
+    """`[answer tokens, R]` ids and float16 log-probabilities; None unless all rows have them."""
+    raise NotImplementedError
+
+  def top_offsets(self) -> np.ndarray:
+    """`[rows + 1]` int64: where each row begins in `top_targets()`."""
+    answers = [row["length"] - row["prompt_length"] for row in self.rows]
+    return np.cumsum([0, *answers], dtype=np.int64)
+
+
+class TokenFolder(TokenRows):
   """Token data of a folder, open for reading and appending."""
+
+  folder: Path
 
   def __init__(self, folder: str | Path, manifest: Mapping[str, Any] | None = None):
     """Opens the data, or begins it with a manifest.
@@ -70,17 +103,8 @@ class TokenFolder:
     """All ids, `[sum of lengths]`, mapped from the disk."""
     return self._map("tokens.bin", self.dtype, (sum(row["length"] for row in self.rows),))
 
-  def offsets(self) -> np.ndarray:
-    """`[rows + 1]` int64: where each row begins in `tokens()`."""
-    return np.cumsum([0] + [row["length"] for row in self.rows], dtype=np.int64)
-
-  def top_offsets(self) -> np.ndarray:
-    """`[rows + 1]` int64: where each row begins in `top_targets()`."""
-    answers = [row["length"] - row["prompt_length"] for row in self.rows]
-    return np.cumsum([0, *answers], dtype=np.int64)
-
   def top_targets(self) -> tuple[np.ndarray, np.ndarray] | None:
-    """`[answer tokens, R]` ids and float16 log-probabilities; None unless all rows have them."""
+    """As `TokenRows.top_targets`, mapped from the disk."""
     count, size = int(self.top_offsets()[-1]), self.top_size
     if size is None or self.num_scored < len(self.rows):
       return None

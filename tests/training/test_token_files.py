@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from specjax.training.joined_tokens import open_token_data
 from specjax.training.packing import PackedData
 from specjax.training.token_files import TokenFolder
 
@@ -261,3 +262,50 @@ def test_rows_are_json_lines(tmp_path):
   fill(tmp_path, rows=2)
   rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
   assert [row["prompt"] for row in rows] == ["0", "1"]
+
+
+def rows_by_name(data):
+  """Prompt's name to its tokens."""
+  tokens, offsets = data.tokens(), data.offsets()
+  return [
+    (row["prompt"], tokens[offsets[index] : offsets[index + 1]].tolist())
+    for index, row in enumerate(data.rows)
+  ]
+
+
+def test_folders_join_into_their_rows_without_prompts_that_an_earlier_one_has(tmp_path):
+  fill(tmp_path / "a", rows=5, seed=1)
+  fill(tmp_path / "b", rows=8, seed=2)
+  first, second = (rows_by_name(TokenFolder(tmp_path / name)) for name in "ab")
+  joined = open_token_data(f"{tmp_path / 'a'}, {tmp_path / 'b'}")
+  assert rows_by_name(joined) == first + second[5:]
+  assert joined.top_targets() is None
+  counts = PackedData(joined, window=16, batch_size=2).num_train_rows
+  assert counts == sum(row["split"] == "train" for row in joined.rows)
+
+
+def test_folders_join_with_their_targets_if_all_have_as_many(tmp_path):
+  rng = np.random.default_rng(0)
+  for name, rows, size in (("a", 2, 3), ("b", 4, 3), ("c", 5, 2)):
+    fill(tmp_path / name, rows=rows)
+    data = TokenFolder(tmp_path / name)
+    for row in data.rows:
+      shape = (row["length"] - row["prompt_length"], size)
+      data.append_targets(rng.integers(0, 60, shape), rng.normal(size=shape))
+  joined = open_token_data(f"{tmp_path / 'a'},{tmp_path / 'b'}")
+  ids, log_probs = joined.top_targets()
+  first, second = (TokenFolder(tmp_path / name).top_targets() for name in "ab")
+  skipped = TokenFolder(tmp_path / "b").top_offsets()[2]
+  np.testing.assert_array_equal(ids, np.concatenate([first[0], second[0][skipped:]]))
+  np.testing.assert_array_equal(log_probs, np.concatenate([first[1], second[1][skipped:]]))
+  assert len(ids) == joined.top_offsets()[-1]
+  assert open_token_data(f"{tmp_path / 'a'},{tmp_path / 'c'}").top_targets() is None
+
+
+def test_folders_of_other_vocabularies_do_not_join(tmp_path):
+  fill(tmp_path / "a", rows=2)
+  fill(tmp_path / "b", rows=2, vocab_size=61)
+  with pytest.raises(ValueError, match=r"vocabularies of \[60, 61\] tokens do not fit together"):
+    open_token_data(f"{tmp_path / 'a'},{tmp_path / 'b'}")
+  with pytest.raises(ValueError, match="at least one folder"):
+    open_token_data(" , ")
