@@ -92,6 +92,7 @@ def train(options: train_flags.TrainOptionsRead) -> int:
   from specjax.training.train_loop import train as run
 
   train_options = train_flags.loop_options(settings)
+  placement = options.mesh.load_options(settings["batch_size"])
   folder = open_token_data(options.data)
   data = PackedData(
     folder,
@@ -103,7 +104,7 @@ def train(options: train_flags.TrainOptionsRead) -> int:
     part=settings["data_part"],
   )
   output = Path(options.output) if options.output else fresh_folder()
-  target = checkpoint.load(options.model, dtype=options.dtype)
+  target = checkpoint.load(options.model, dtype=options.dtype, **placement)
   if target.model.vocab_size != folder.manifest["vocab_size"]:
     raise ValueError(
       f"data {options.data} was made with a vocabulary of {folder.manifest['vocab_size']} tokens, "
@@ -127,7 +128,16 @@ def train(options: train_flags.TrainOptionsRead) -> int:
     flush=True,
   )
   with StopRequest() as stop, make_train_display(train_options.num_steps) as display:
-    result = run(objective, target.params, data, train_options, output, display.show, stop)
+    result = run(
+      objective,
+      target.params,
+      data,
+      train_options,
+      output,
+      display.show,
+      stop,
+      **target.placement,
+    )
   if not result.finished:
     print(
       f"stopped after step {int(result.state.step)}; to go on, run the same command with "
@@ -162,8 +172,15 @@ def _save_target(folder: Path, target: Any, params: Any) -> None:
   )
 
 
+# Settings that change nothing of what is trained: how often a run tells, judges and saves.
+_FREE = ("log_every", "validate_every", "save_every", "keep")
+
+
 def _check_same_run(output: Path, settings: dict[str, Any]) -> None:
-  """Writes the settings of a new run; for one that is resumed, they must be the same."""
+  """Writes the settings of a new run; for one that is resumed, they must be the same.
+
+  Those of `_FREE` may change.
+  """
   from specjax.models import cached_files
 
   path = output / "config.json"
@@ -177,7 +194,7 @@ def _check_same_run(output: Path, settings: dict[str, Any]) -> None:
   except (TypeError, ValueError) as error:
     raise ValueError(f"{path} is not the settings of a run: {error}") from None
   found, wanted = _flat(found), _flat(wanted)
-  for name in sorted(set(found) | set(wanted)):
+  for name in sorted((set(found) | set(wanted)) - set(_FREE)):
     if found.get(name) != wanted.get(name):
       raise ValueError(
         f"{output} was begun with {name} {found.get(name)!r:.200}, this run has "
@@ -198,14 +215,14 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _closing_table(rows: Sequence[dict[str, Any]]) -> str:
   """The last row of each part of the data, and what the run took."""
-  from experiments.train_display import duration
+  from experiments.train_display import duration, shown
 
   lines = [f"{'':<12}{'loss':>9}{'block length':>14}  agreement at each draft position"]
   for split in ("train", "validation"):
     row = next((row for row in reversed(rows) if row["split"] == split), None)
     if row is not None:
-      agreement = " ".join(f"{value:.2f}" for value in row["agreement"])
-      lines.append(f"{split:<12}{row['loss']:>9.3f}{row['block_length']:>14.2f}  {agreement}")
+      agreement = " ".join(map(shown, row["agreement"]))
+      lines.append(f"{split:<12}{row['loss']:>9.3f}{shown(row['block_length']):>14}  {agreement}")
   last = rows[-1]
   lines.append(f"{last['step']} steps, {last['tokens']} tokens in {duration(last['seconds'])}")
   return "\n".join(lines)

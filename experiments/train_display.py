@@ -27,8 +27,8 @@ class TrainDisplay:
 
   def show(self, row: dict[str, Any]) -> None:
     """Shows a row of the log."""
-    agreement = " ".join(f"{value:.2f}" for value in row["agreement"])
-    text = f"loss {row['loss']:.3f} · agreement {agreement} · block {row['block_length']:.2f}"
+    agreement = " ".join(map(shown, row["agreement"]))
+    text = f"loss {row['loss']:.3f} · agreement {agreement} · block {shown(row['block_length'])}"
     if row["split"] == "validation":
       self._keep(f"step {row['step']}: validation · {text}")
       return
@@ -85,6 +85,11 @@ def make_train_display(num_steps: int) -> TrainDisplay:
   if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
     return RichTrainDisplay(num_steps)
   return TrainDisplay(num_steps)
+
+
+def shown(value: float | None) -> str:
+  """A mean with two digits; a dash where nothing was counted."""
+  return "-" if value is None else f"{value:.2f}"
 
 
 def duration(seconds: float) -> str:

@@ -2,14 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strict defaults for every test: no silent promotion, several CPU devices, tiny models."""
 
+import atexit
 import gc
 import os
+import shutil
+import tempfile
 
 # Before JAX starts: several devices, so that nothing works by accident of there being one.
 os.environ["XLA_FLAGS"] = (
   os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 )
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Most of the time goes into compiling, often the same program again: in another test, in a command
+# that a test starts, in the other worker. All share one cache, which lives as long as the run.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+  os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="specjax-tests-")
+  atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
 import jax
 import pytest

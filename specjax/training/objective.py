@@ -64,13 +64,17 @@ class Metrics:
     return Metrics(*(a + b for a, b in values))
 
   def summary(self) -> dict[str, Any]:
-    """Means as plain numbers: `loss`, `agreement` (one a draft position), `block_length`."""
+    """Means as plain numbers: `loss`, `agreement` (one a draft position), `block_length`.
 
-    def mean(total: Array, count: Array) -> float:
-      return float(total) / max(float(count), 1e-9)
+    None where there was nothing to count: a step that trains one head out of several judges no
+    other draft position and no whole block.
+    """
+
+    def mean(total: Array, count: Array) -> float | None:
+      return float(total) / float(count) if float(count) > 0 else None
 
     return {
-      "loss": mean(self.loss, self.weight),
+      "loss": float(self.loss) / max(float(self.weight), 1e-9),
       "agreement": [mean(m, d) for m, d in zip(self.matches, self.drafted, strict=True)],
       "block_length": mean(self.committed, self.blocks),
     }

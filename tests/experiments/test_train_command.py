@@ -3,6 +3,7 @@
 """Data generation and training as commands, on a tiny checkpoint."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -206,16 +207,40 @@ def test_each_scheme_trains_and_its_drafter_decodes(model, data, tmp_path, schem
   assert drafted["token_ids"] == plain["token_ids"]
 
 
+def test_how_often_a_run_tells_and_saves_may_change_when_it_goes_on(model, data, tmp_path):
+  whole, part = tmp_path / "whole", tmp_path / "part"
+  assert run_train(model, data, whole) == 0
+  assert run_train(model, data, part, "--steps=12") == 0
+  shutil.rmtree(part / "checkpoints" / "12")
+  others = ("log_every=2", "validate_every=7", "save_every=5", "keep=1")
+  assert run_train(model, data, part, *(f"--config.{value}" for value in others)) == 0
+  ours, theirs = (newest_checkpoint(folder)[1] for folder in (part, whole))
+  for name, value in theirs.items():
+    assert np.asarray(ours[name]).tobytes() == np.asarray(value).tobytes(), name
+
+
+# A checkpoint soon, and then more steps than are made before a signal arrives.
+LONG = ("--steps=150", "--config.save_every=50")
+
+
+@pytest.fixture(scope="module")
+def whole(model, data, tmp_path_factory):
+  folder = tmp_path_factory.mktemp("whole") / "run"
+  before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+  assert run_train(model, data, folder, *LONG) == 0
+  for number, handler in before.items():
+    signal.signal(number, handler)
+  return folder
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_run_ended_by_a_signal_goes_on_to_the_same_bytes(model, data, tmp_path, number):
-  whole, part = tmp_path / "whole", tmp_path / "part"
-  assert run_train(model, data, whole) == 0
-  # Far more steps than can be made before the signal, then as many as there were before it.
+def test_a_run_ended_by_a_signal_goes_on_to_the_same_bytes(model, data, whole, tmp_path, number):
+  part = tmp_path / "part"
   command = [sys.executable, "-m", "experiments.train"]
   process = subprocess.Popen(
-    [*command, *train_arguments(model, data, part)], stdout=subprocess.DEVNULL
+    [*command, *train_arguments(model, data, part, *LONG)], stdout=subprocess.DEVNULL
   )
   while not any((part / "checkpoints").glob("[0-9]*")):
     assert process.poll() is None, "the run ended before the signal"
@@ -223,10 +248,10 @@ def test_a_run_ended_by_a_signal_goes_on_to_the_same_bytes(model, data, tmp_path
   process.send_signal(number)
   code = process.wait()
   ended = {signal.SIGKILL: -9, signal.SIGINT: 130, signal.SIGTERM: 143}[number]
-  assert code in (ended, 0)
-  assert run_train(model, data, part) == 0
+  assert code == ended
+  assert run_train(model, data, part, *LONG) == 0
   step, state = newest_checkpoint(part)
-  assert step == 12
+  assert step == 150
   _, expected = newest_checkpoint(whole)
   assert state.keys() == expected.keys()
   for name, value in expected.items():

@@ -182,6 +182,9 @@ def test_random_takes_the_loss_of_one_head_and_each_in_its_turn(fine_tune):
     judged = np.zeros(K)
     judged[head] = matches[head]
     np.testing.assert_array_equal(metrics.matches, judged[1:])
+    summary = metrics.summary()
+    assert summary["block_length"] is None
+    assert sum(value is not None for value in summary["agreement"]) == (head > 0)
   assert drawn == set(range(0 if fine_tune else 1, K))
 
 
