@@ -18,10 +18,13 @@ def get_config() -> ConfigDict:
   config.methods = ("autoregressive", "prompt_lookup")
   config.verifier = "rejection_sampling"
   # Of top_k_match: how many of the target's best tokens are good enough. Of distance_match: how far
-  # a token may be from the target's. Of both: tokens that a call commits at least. None is the
+  # a token may be from the target's, and the ids that stand for the smallest and the largest number
+  # (the whole vocabulary if not told). Of both: tokens that a call commits at least. None is the
   # verifier's own default.
   config.accept_top_k = placeholder(int)
   config.accept_distance = placeholder(int)
+  config.first_number_token = placeholder(int)
+  config.last_number_token = placeholder(int)
   config.min_block_size = placeholder(int)
   config.max_new_tokens = 160
 

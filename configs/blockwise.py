@@ -9,6 +9,7 @@ The exact rule keeps the target's own text. The paper's looser rules (section 5)
   --config.verifier=top_k_match --config.accept_top_k=2
   --config.verifier=distance_match --config.accept_distance=2
 
+(--config.first_number_token and --config.last_number_token bound the ids that stand for numbers),
 with --config.min_block_size for the least number of tokens that a call commits.
 """
 

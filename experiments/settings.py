@@ -21,8 +21,16 @@ METHODS = {name: name for name in drafters.REGISTRY} | {"pass_merged": "pass"}
 # Settings that only some verifiers take: by verifier, argument and the setting that it is.
 VERIFIER_ARGUMENTS = {
   "top_k_match": {"k": "accept_top_k", "min_block_size": "min_block_size"},
-  "distance_match": {"distance": "accept_distance", "min_block_size": "min_block_size"},
+  "distance_match": {
+    "distance": "accept_distance",
+    "min_block_size": "min_block_size",
+    "first_token": "first_number_token",
+    "last_token": "last_number_token",
+  },
 }
+_VERIFIER_SETTINGS = tuple(
+  dict.fromkeys(name for names in VERIFIER_ARGUMENTS.values() for name in names.values())
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +51,8 @@ class Settings:
   accept_top_k: int | None
   accept_distance: int | None
   min_block_size: int | None
+  first_number_token: int | None
+  last_number_token: int | None
   max_new_tokens: int
   temperature: float
   top_k: int
@@ -68,6 +78,11 @@ class Settings:
     _check_names("methods", self.methods, METHODS)
     _check_names("verifier", (self.verifier,), verifiers.REGISTRY)
     self._check_verifier_settings()
+    first, last = self.first_number_token or 0, self.last_number_token
+    if last is not None and last <= first:
+      raise ValueError(
+        f"last_number_token must be above first_number_token, got {last} and {first}"
+      )
     if self.min_ngram > self.max_ngram:
       raise ValueError(
         f"min_ngram must be at most max_ngram, got {self.min_ngram} and {self.max_ngram}"
@@ -76,7 +91,7 @@ class Settings:
   def _check_verifier_settings(self) -> None:
     """A setting that the chosen verifier does not take would be ignored in silence."""
     taken = VERIFIER_ARGUMENTS.get(self.verifier, {}).values()
-    for name in ("accept_top_k", "accept_distance", "min_block_size"):
+    for name in _VERIFIER_SETTINGS:
       if getattr(self, name) is not None and name not in taken:
         takers = [key for key, names in VERIFIER_ARGUMENTS.items() if name in names.values()]
         raise ValueError(
@@ -150,7 +165,10 @@ def _check_names(what: str, names: tuple[str, ...], registry: Mapping[str, Any])
 
 
 def _integer(minimum: int):
-  return lambda value: isinstance(value, int) and value >= minimum
+  def accepts(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
+
+  return accepts
 
 
 def _number(accepts):
@@ -170,6 +188,8 @@ _RANGES = (
   ("accept_top_k", _integer(1), "an integer >= 1"),
   ("accept_distance", _integer(0), "an integer >= 0"),
   ("min_block_size", _integer(1), "an integer >= 1"),
+  ("first_number_token", _integer(0), "an integer >= 0"),
+  ("last_number_token", _integer(1), "an integer >= 1"),
   ("drafter", lambda value: all(value), "paths that are not empty"),
   ("max_ngram", _integer(1), "an integer >= 1"),
   ("min_ngram", _integer(1), "an integer >= 1"),

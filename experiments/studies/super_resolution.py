@@ -22,12 +22,12 @@ from experiments.studies.bench import Bench
 from experiments.studies.digit_models import FINE_TUNED, FROZEN, TargetWithHeads
 from experiments.studies.measures import number, percent
 from experiments.studies.study import StudyReport, Table
+from specjax.arguments import check_integer
 from specjax.decoding import generate
 from specjax.drafters import Blockwise, Empty
 from specjax.evaluation.teacher_forcing import check_greedy
 from specjax.types import Verifier
 from specjax.verifiers import DistanceMatch, GreedyMatch
-from specjax.verifiers.base import check_integer
 
 NEEDS_TARGET = False
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What most drafters have in common: a chain, no probes, no state."""
 
+from specjax.arguments import check_integer
 from specjax.types import Array, Context, Draft, Model, Params, PyTree, TargetOutput, Verdict
 
 
@@ -66,8 +67,7 @@ class ChainDrafter:
 
 def check_draft_length(draft_length: int, minimum: int = 1) -> None:
   """Raises ValueError unless `draft_length` is an integer of at least `minimum`."""
-  if not isinstance(draft_length, int) or draft_length < minimum:
-    raise ValueError(f"draft_length must be an integer >= {minimum}, got {draft_length!r}")
+  check_integer("draft_length", draft_length, minimum)
 
 
 def distance_to_limit(context: Context) -> Array:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import sampling
+from specjax.arguments import check_integer
 from specjax.drafters.base import ChainDrafter, distance_to_limit
 from specjax.run_if import run_if
 from specjax.training.objective import TrainedDrafter
@@ -80,8 +81,7 @@ class PaSS(ChainDrafter):
   merged: bool = False
 
   def __post_init__(self):
-    if not isinstance(self.look_ahead, int) or self.look_ahead < 1:
-      raise ValueError(f"look_ahead must be an integer >= 1, got {self.look_ahead!r}")
+    check_integer("look_ahead", self.look_ahead, 1)
 
   @property
   def draft_length(self) -> int:  # type: ignore[override]  # it follows from the variant

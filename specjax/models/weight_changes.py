@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.arguments import check_integer
 from specjax.types import Array, Params
 
 STORAGES = ("bfloat16", "int8")
@@ -37,8 +38,7 @@ def init_changes(key: Array, params: Params, rank: int) -> Changes:
   Raises:
     ValueError: for a negative rank.
   """
-  if not isinstance(rank, int) or rank < 0:
-    raise ValueError(f"rank must be an integer >= 0, got {rank!r}")
+  check_integer("rank", rank, 0)
   changes: Changes = {}
   for serial, (name, leaf) in enumerate(_flatten(params).items()):
     narrow = rank > 0 and leaf.ndim == 2 and rank * sum(leaf.shape) < leaf.size

@@ -14,6 +14,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from specjax.arguments import check_integer
 from specjax.drafters.base import check_draft_length
 from specjax.drafters.blockwise import (
   check_activation,
@@ -67,8 +68,7 @@ class BlockwiseObjective:
   def __post_init__(self):
     check_draft_length(self.draft_length)
     check_activation(self.activation)
-    if not isinstance(self.head_width, int) or self.head_width < 1:
-      raise ValueError(f"head_width must be an integer >= 1, got {self.head_width!r}")
+    check_integer("head_width", self.head_width, 1)
     if self.head_loss not in HEAD_LOSSES:
       raise ValueError(f"head_loss must be one of {', '.join(HEAD_LOSSES)}, got {self.head_loss!r}")
 

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import sampling
+from specjax.arguments import check_integer
 from specjax.drafters.base import check_draft_length
 from specjax.models.prefill import prefill
 from specjax.models.transformer import Transformer
@@ -105,9 +106,7 @@ class DistillationObjective:
       if getattr(self, name) not in known:
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
     for name, minimum in (("rank", 0), ("student_prefix", 2), ("student_tokens", 1)):
-      value = getattr(self, name)
-      if not isinstance(value, int) or value < minimum:
-        raise ValueError(f"{name} must be an integer >= {minimum}, got {value!r}")
+      check_integer(name, getattr(self, name), minimum)
     if (self.criterion == "cross_entropy") != (self.teacher == "labels"):
       raise ValueError(
         "criterion 'cross_entropy' and teacher 'labels' go together, got criterion "

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from specjax.arguments import check_integer
 from specjax.training.token_data import TokenBatch
 from specjax.training.token_files import TRAIN, VALIDATION, TokenRows
 
@@ -60,8 +61,7 @@ class PackedData:
       if rows is not None:
         sizes[name] = rows
     for name, value in sizes.items():
-      if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+      check_integer(name, value, 1)
     if part not in PARTS:
       raise ValueError(f"part (data_part) must be one of {', '.join(PARTS)}, got {part!r}")
     self._folder, self._window, self._batch, self._seed = folder, window, batch_size, seed

@@ -13,6 +13,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from specjax.arguments import check_integer
 from specjax.drafters.pass_look_ahead import SCHEME
 from specjax.training import losses
 from specjax.training.chunked_scores import score_in_chunks
@@ -74,9 +75,7 @@ class PaSSObjective:
 
   def __post_init__(self):
     for name in ("look_ahead", "spacing"):
-      value = getattr(self, name)
-      if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+      check_integer(name, getattr(self, name), 1)
     weights = self.position_weights
     if weights is not None and (len(weights) != self.look_ahead or min(weights) < 0):
       raise ValueError(

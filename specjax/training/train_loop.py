@@ -18,7 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
+from specjax.arguments import check_integer
+from specjax.sharding.partitioning import Partitioning
+from specjax.sharding.rules import Rules
 from specjax.training.objective import Metrics, Objective
 from specjax.training.optimizer import OptimizerOptions, make_optimizer
 from specjax.training.token_data import TokenBatch
@@ -67,9 +71,7 @@ class TrainOptions:
   def __post_init__(self):
     names = ("num_steps", "accumulate", "log_every", "validate_every", "save_every", "keep")
     for name in names:
-      value = getattr(self, name)
-      if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+      check_integer(name, getattr(self, name), 1)
 
 
 @pytree_dataclass
@@ -112,6 +114,8 @@ def train(
   folder: str | Path | None = None,
   on_step: Callable[[dict[str, Any]], object] | None = None,
   should_stop: Callable[[], bool] | None = None,
+  mesh: Mesh | str | None = None,
+  rules: Rules | str | None = None,
 ) -> TrainResult:
   """Trains to the last step, from the newest checkpoint of `folder` if there is one.
 
@@ -123,17 +127,30 @@ def train(
     folder: for checkpoints and `metrics.jsonl`; None keeps neither.
     on_step: is given each row of the log as it is made.
     should_stop: asked after every step; True saves and returns.
+    mesh: trains on a mesh of devices, `specjax.sharding.make_mesh` or its text such as
+      "data:2,model:4". Rows of a batch are cut by the axes data and fsdp, which must divide it;
+      parameters and the optimiser's state by fsdp and model.
+    rules: over `specjax.sharding.DEFAULT_RULES`; what is cut by which axis of the mesh.
 
   Raises:
-    ValueError: if the loss is no longer finite, naming the step.
+    ValueError: if the loss is no longer finite, naming the step; for a mesh or rules that do not
+      fit.
   """
-  update = make_update(objective, options)
+  if mesh is None and rules is not None:
+    raise ValueError("rules say how arrays lie on a mesh, got no mesh")
+  partitioning = None
+  if mesh is not None:
+    partitioning = Partitioning.of(mesh, rules, objective)
+    target_params = partitioning.shard(target_params)
+  update = make_update(objective, options, partitioning)
   validate = make_validation(objective)
   schedule = options.optimizer.schedule(options.num_steps)
   checkpoints = None if folder is None else TrainCheckpoints(Path(folder), options.keep)
   stopped, newest = False, None
   try:
     state = first_state(objective, target_params, options)
+    if partitioning is not None:
+      state = partitioning.shard(state)
     if checkpoints is not None:
       state = checkpoints.restore(state)
     start = int(state.step)
@@ -143,6 +160,8 @@ def train(
       batches = stack_batches(
         [data.batch_at(step * options.accumulate + part) for part in range(options.accumulate)]
       )
+      if partitioning is not None:
+        partitioning.check_batch(batches.tokens.shape[1], "batch_size")
       state, metrics = update(state, target_params, batches)
       # One step runs while the next one's batch is made, and no more: a stop is answered soon.
       jax.block_until_ready(newest)
@@ -160,7 +179,8 @@ def train(
         _tell(log, {"step": done, "split": "train", **row, "learning_rate": rate}, on_step)
       if done == options.num_steps or done % options.validate_every == 0:
         with meter.aside():
-          judged = validate(state, target_params, data.validation_batches())
+          held_out = (place_batch(batch, partitioning) for batch in data.validation_batches())
+          judged = validate(state, target_params, held_out)
         if judged is not None:
           judged |= {"tokens": meter.tokens, "seconds": meter.seconds}
           _tell(log, {"step": done, "split": "validation", **judged}, on_step)
@@ -187,11 +207,12 @@ def first_state(objective: Objective, target_params: Params, options: TrainOptio
 
 
 def make_update(
-  objective: Objective, options: TrainOptions
+  objective: Objective, options: TrainOptions, partitioning: Partitioning | None = None
 ) -> Callable[[TrainState, Params, TokenBatch], tuple[TrainState, Metrics]]:
   """The pure training step, compiled: one optimiser update from `accumulate` batches.
 
-  It takes the state (donated), the target's parameters and batches stacked to `[A, B, T]`.
+  It takes the state (donated), the target's parameters and batches stacked to `[A, B, T]`; under a
+  partitioning, state and parameters that lie on its mesh.
   """
   optimizer = make_optimizer(options.optimizer, options.num_steps)
 
@@ -204,6 +225,7 @@ def make_update(
 
     def micro_step(carry, part):
       index, batch = part
+      batch = place_batch(batch, partitioning)
       key = jax.random.fold_in(step_key, index)
       gradient, metrics = jax.grad(summed_loss, has_aux=True)(
         state.trainable, target_params, batch, key
@@ -222,7 +244,8 @@ def make_update(
     gradient = jax.tree.map(lambda leaf: (leaf / weight).astype(leaf.dtype), gradient)
     changes, optimizer_state = optimizer.update(gradient, state.optimizer, state.trainable)
     trainable = optax.apply_updates(state.trainable, changes)
-    return TrainState(state.step + 1, trainable, optimizer_state), metrics
+    state = TrainState(state.step + 1, trainable, optimizer_state)
+    return state if partitioning is None else partitioning.constrain_tree(state), metrics
 
   return jax.jit(update, donate_argnums=0)
 
@@ -254,6 +277,11 @@ def make_validation(
 def stack_batches(batches: list[TokenBatch]) -> TokenBatch:
   """Batches `[B, T]` as one of a leading axis `[A, B, T]`."""
   return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
+
+
+def place_batch(batch: TokenBatch, partitioning: Partitioning | None) -> TokenBatch:
+  """A batch `[B, T]` with its rows cut by the mesh, if there is one; also traceable."""
+  return batch if partitioning is None else partitioning.shard(batch, batch.tokens.shape[0])
 
 
 def _tell(log: TrainLog, row: dict[str, Any], on_step: Callable | None) -> None:

@@ -120,9 +120,3 @@ class ApproximateRule:
     """The argmax."""
     del draw_key
     return processors.first_argmax(law)
-
-
-def check_integer(name: str, value: int, minimum: int) -> None:
-  """Raises ValueError unless `value` is an integer of at least `minimum`."""
-  if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-    raise ValueError(f"{name} must be an integer >= {minimum}, got {value!r}")

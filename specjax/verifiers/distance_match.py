@@ -11,8 +11,9 @@ import dataclasses
 import jax.numpy as jnp
 
 from specjax import processors, sampling
+from specjax.arguments import check_integer
 from specjax.types import Array
-from specjax.verifiers.base import ApproximateRule, GreedyRule, GreedyVerifier, check_integer
+from specjax.verifiers.base import ApproximateRule, GreedyRule, GreedyVerifier
 from specjax.verifiers.tree_scan import AcceptanceRule
 
 

@@ -208,6 +208,10 @@ def test_the_settings_of_a_verifier_reach_it(target):
       {"verifier": "distance_match", "accept_distance": 0, "min_block_size": 1},
       verifiers.DistanceMatch(distance=0, min_block_size=1),
     ),
+    (
+      {"verifier": "distance_match", "first_number_token": 5, "last_number_token": 9},
+      verifiers.DistanceMatch(first_token=5, last_token=9),
+    ),
   ]
   for changes, expected in cases:
     plain, lookup = build(target, "autoregressive", "prompt_lookup", **changes)

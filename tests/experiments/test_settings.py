@@ -13,7 +13,7 @@ from experiments.settings import Settings, make_settings
 
 FLAGS = {"model": "m", "raw": False, "seed": 0, "batch_size": 1, "stop": ()}
 # Configs of the other commands have keys of their own.
-NOT_OF_DECODE = ("train_", "generate_", "reproduce_")
+NOT_OF_DECODE = ("train_", "generate_", "reproduce_", "spec_bench")
 CONFIGS = sorted(
   path.stem
   for path in pathlib.Path(configs.__file__).parent.glob("*.py")
@@ -94,6 +94,10 @@ def test_an_unknown_key_is_refused():
     ("accept_top_k", 2),
     ("accept_distance", 2),
     ("min_block_size", 2),
+    ("first_number_token", -1),
+    ("first_number_token", 3),
+    ("last_number_token", 0),
+    ("draft_length", True),
     ("draft_temperature", -1.0),
     ("fallback_min_tokens", 0),
     ("seed", -1),
@@ -123,6 +127,10 @@ def test_a_setting_of_a_verifier_is_refused_by_the_others():
     "the verifier greedy_match",
   ):
     make(verifier="greedy_match", min_block_size=2)
+  with pytest.raises(
+    ValueError, match="last_number_token must be above first_number_token, got 7 and 7"
+  ):
+    make(verifier="distance_match", first_number_token=7, last_number_token=7)
   with pytest.raises(
     ValueError, match="accept_top_k is a setting of the verifier top_k_match, got"
   ):
