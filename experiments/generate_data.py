@@ -22,6 +22,7 @@ import numpy as np
 from absl import flags
 
 from experiments.flags import DEFAULT_MODEL, asks_for_help, describe, print_error
+from experiments.mesh_flags import define_mesh, read_mesh
 from experiments.prompts import Prompt, read_prompts
 
 # Prompts that are sorted by length together: a batch of like lengths wastes little.
@@ -84,6 +85,7 @@ def _define(values: flags.FlagValues) -> None:
   number("validation_share", 0.05, "Share of the prompts that is held out.", 0, 0.9)
   integer("seed", 0, "Seed of the order of prompts and of all random draws.", 0)
   flags.DEFINE_boolean("raw", False, "Takes prompts as plain text.", flag_values=values)
+  define_mesh(values, drafter=False)
 
 
 def generate_data(values: flags.FlagValues) -> None:
@@ -98,12 +100,13 @@ def generate_data(values: flags.FlagValues) -> None:
   prompts = _unique(read_prompts(Path(values.prompts)))
   order = np.random.default_rng(values.seed).permutation(len(prompts))
   prompts = [prompts[index] for index in order]
+  placement = read_mesh(values).load_options(values.batch_size)
 
   from specjax.models import checkpoint
   from specjax.text import TextGenerator
   from specjax.training.token_files import TokenFolder
 
-  target = checkpoint.load(values.model, dtype=values.dtype)
+  target = checkpoint.load(values.model, dtype=values.dtype, **placement)
   folder = TokenFolder(values.output, _manifest(values, target, prompts))
   done = {row["prompt"] for row in folder.rows}
   generator = TextGenerator(target, raw=values.raw)
@@ -224,6 +227,7 @@ def _rows(
     max_new_tokens=limits,
     eos_ids=checkpoint.eos_ids,
     row_keys=fold(jax.random.key(values.seed), np.asarray(keys, np.uint32)),
+    **checkpoint.placement,
   )
   answers = jax.device_get(generation).new_tokens()
   return [(ids + answer, len(ids)) for (_, ids), answer in zip(batch, answers, strict=False)]
@@ -232,6 +236,7 @@ def _rows(
 def _add_targets(target: Any, folder: Any, size: int, batch_size: int) -> None:
   """Scores the rows that have no targets yet."""
   from specjax.buckets import capacity_bucket
+  from specjax.sharding import shard
   from specjax.training.teacher import top_tokens
 
   tokens, offsets = folder.tokens(), folder.offsets()
@@ -243,7 +248,10 @@ def _add_targets(target: Any, folder: Any, size: int, batch_size: int) -> None:
     padded = np.zeros((batch_size, width), np.int32)
     for place, row in enumerate(rows):
       padded[place, : len(row)] = row
-    ids, log_probs = top_tokens(target.model, target.params, padded, size)
+    rows_on_mesh: Any = padded
+    if target.mesh is not None:
+      rows_on_mesh = shard(padded, target.mesh, target.rules, batch=batch_size)
+    ids, log_probs = top_tokens(target.model, target.params, rows_on_mesh, size)
     for place, index in enumerate(indices):
       row = folder.rows[index]
       places = slice(row["prompt_length"] - 1, row["length"] - 1)

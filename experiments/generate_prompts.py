@@ -21,6 +21,7 @@ from typing import Any
 from absl import flags
 
 from experiments.flags import DEFAULT_MODEL, asks_for_help, describe, print_error
+from experiments.mesh_flags import define_mesh, read_mesh
 
 # Stands where the user's words go in a chat template.
 _USER = "\N{WHITE SQUARE}user\N{WHITE SQUARE}"
@@ -63,6 +64,7 @@ def _define(values: flags.FlagValues) -> None:
   integer("max_tokens", 96, "Leaves out prompts that have no end after this many tokens.")
   integer("batch_size", 64, "Writes this many prompts at a time.")
   integer("seed", 0, "Seed of all random draws.", 0)
+  define_mesh(values, drafter=False)
   flags.DEFINE_float(
     "temperature", 1.0, "Samples at this temperature.", lower_bound=1e-3, flag_values=values
   )
@@ -87,6 +89,7 @@ def generate_prompts(values: flags.FlagValues) -> None:
 
   if not values.output:
     raise ValueError("--output must be given")
+  placement = read_mesh(values).load_options(values.batch_size)
   path = Path(values.output)
   made_with = {
     name: values[name].value
@@ -100,7 +103,7 @@ def generate_prompts(values: flags.FlagValues) -> None:
     print(f"{path}: {len(rows)} prompts")
     return
 
-  target = checkpoint.load(values.model, dtype=values.dtype)
+  target = checkpoint.load(values.model, dtype=values.dtype, **placement)
   before = prompt_prefix(target)
   path.parent.mkdir(parents=True, exist_ok=True)
   # A batch is written whole or, cut off by a kill, made again from its number alone.
@@ -156,6 +159,7 @@ def _write(target: Any, before: list[int], batch: int, values: flags.FlagValues)
     max_new_tokens=values.max_tokens,
     eos_ids=target.eos_ids,
     key=jax.random.fold_in(jax.random.key(values.seed), batch),
+    **target.placement,
   )
   texts = []
   for ids in jax.device_get(generation).new_tokens():

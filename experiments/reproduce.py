@@ -25,6 +25,7 @@ from ml_collections import config_flags
 
 from configs import reproduce_base
 from experiments import flags
+from experiments.mesh_flags import MeshOptions, define_mesh, read_mesh
 
 ROOT = Path(__file__).resolve().parent
 
@@ -54,6 +55,7 @@ class Options:
     data: folder of token data.
     output: folder of the report.
     work: folder of what lets the study resume.
+    mesh: the devices to run on.
   """
 
   config: dict[str, Any]
@@ -65,6 +67,7 @@ class Options:
   data: Path
   output: Path
   work: Path
+  mesh: MeshOptions = dataclasses.field(default_factory=MeshOptions)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -119,6 +122,7 @@ def parse(argv: Sequence[str]) -> Options:
     data=Path(values.data or _DEFAULT_DATA),
     output=Path(values.output or ROOT / "results" / study),
     work=Path(values.work or Path("runs") / f"reproduce_{study}"),
+    mesh=read_mesh(values),
   )
 
 
@@ -142,8 +146,13 @@ def reproduce(options: Options, argv: Sequence[str]) -> None:
   check_plots()
   module = importlib.import_module(STUDIES[options.config["study"]])
   target = None
+  placement = options.mesh.load_options(options.config["decode"].get("batch_size", 1))
   if getattr(module, "NEEDS_TARGET", True):
-    target = checkpoint.load(options.model, dtype=options.dtype)
+    target = checkpoint.load(options.model, dtype=options.dtype, **placement)
+  elif placement:
+    raise ValueError(
+      f"--mesh: the study {options.config['study']} trains small targets of its own, on one device"
+    )
   bench = Bench(
     options=options.config["options"],
     target=target,
@@ -154,6 +163,7 @@ def reproduce(options: Options, argv: Sequence[str]) -> None:
     train_settings=options.config["train"],
     dtype=options.dtype,
     display=make_display(),
+    mesh=options.mesh,
   )
   report = module.study(bench)
   command = shlex.join(["python", "-m", "experiments.reproduce", *argv[1:]])
@@ -203,6 +213,7 @@ def _define(values: absl_flags.FlagValues, argv: list[str]) -> None:
   string("dtype", None, "Number format of the target. The default suits the device.")
   string("data", None, "Folder of token data to train on. The default is what comes with specjax.")
   string("output", None, "Folder of the report. The default is experiments/results/<study>.")
+  define_mesh(values, drafter=False)
   string("work", None, "Folder of what lets a study go on. The default is runs/reproduce_<study>.")
 
 

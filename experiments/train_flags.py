@@ -12,6 +12,7 @@ from ml_collections import ConfigDict, config_flags
 
 from configs import train_base
 from experiments.flags import DEFAULT_MODEL, HelpRequested, asks_for_help, describe, read
+from experiments.mesh_flags import MeshOptions, define_mesh, read_mesh
 
 DEFAULT_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "train_blockwise.py"
 
@@ -39,6 +40,7 @@ class TrainOptionsRead:
     output: folder of the run, or None for a fresh one.
     model: the target.
     dtype: of its weights; None suits the device.
+    mesh: the devices to train on.
   """
 
   settings: dict[str, Any]
@@ -46,6 +48,7 @@ class TrainOptionsRead:
   output: str | None
   model: str
   dtype: str | None
+  mesh: MeshOptions = dataclasses.field(default_factory=MeshOptions)
 
 
 def parse(argv: Sequence[str]) -> TrainOptionsRead:
@@ -74,6 +77,7 @@ def parse(argv: Sequence[str]) -> TrainOptionsRead:
     output=values.output,
     model=values.model,
     dtype=values.dtype,
+    mesh=read_mesh(values),
   )
 
 
@@ -154,6 +158,7 @@ def _define(values: flags.FlagValues, argv: list[str]) -> None:
   )
   string("model", DEFAULT_MODEL, "Target model: a short name, hub id, folder or file.")
   string("dtype", None, "Number format of the target. The default suits the device.")
+  define_mesh(values, drafter=False)
   integer("steps", "Optimiser updates in all.")
   flags.DEFINE_float(
     "learning_rate", None, "Highest learning rate, after the warm-up.", flag_values=values

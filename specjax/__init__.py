@@ -6,7 +6,7 @@ A drafter proposes a token tree, the target model scores it in one call, a verif
 the target would have produced; one compiled loop for every scheme.
 """
 
-from specjax import drafters, sampling, trees, types, verifiers
+from specjax import drafters, sampling, sharding, trees, types, verifiers
 from specjax.decoding import Session, generate, open_session, stream
 from specjax.generation import Generation
 from specjax.sampling import SamplingPolicy
@@ -21,6 +21,7 @@ __all__ = [
   "generate",
   "open_session",
   "sampling",
+  "sharding",
   "stream",
   "trees",
   "types",

@@ -44,8 +44,10 @@ def commit(
   slots = jnp.where(written, state.length[:, None] + offset, state.tokens.shape[1])
 
   def write(buffer, values):
-    rows = jnp.arange(buffer.shape[0])[:, None]
-    return buffer.at[rows, slots].set(values.astype(buffer.dtype), mode="drop")
+    # With the rows as a batch dimension, devices of a mesh need not know each other's.
+    return jax.vmap(lambda row, new, at: row.at[at].set(new, mode="drop"))(
+      buffer, values.astype(buffer.dtype), slots
+    )
 
   records = Records(
     log_probs=write(state.records.log_probs, _log_probs(logits, verdict, emitted)),
@@ -97,8 +99,8 @@ def _log_probs(logits: Array, verdict: Verdict, emitted: Array) -> Array:
   total = jax.lax.map(
     lambda index: jax.nn.logsumexp(logits[:, index], axis=-1), jnp.arange(logits.shape[1])
   ).T
-  rows = jnp.arange(logits.shape[0])[:, None]
-  return logits[rows, verdict.path, emitted] - total[rows, verdict.path]
+  chosen = jax.vmap(lambda row, path, ids: row[path, ids])(logits, verdict.path, emitted)
+  return chosen - jnp.take_along_axis(total, verdict.path, axis=1)
 
 
 def _deviations(
@@ -118,10 +120,9 @@ def _count(context: PolicyContext, emitted: Array, written: Array) -> PolicyCont
   """The policy's token counts after the commit."""
   if context.counts is None:
     return context
-  rows = jnp.arange(emitted.shape[0])[:, None]
-  return dataclasses.replace(
-    context, counts=context.counts.at[rows, emitted].add(written.astype(context.counts.dtype))
-  )
+  added = written.astype(context.counts.dtype)
+  counts = jax.vmap(lambda row, ids, new: row.at[ids].add(new))(context.counts, emitted, added)
+  return dataclasses.replace(context, counts=counts)
 
 
 def end_rows(state: LoopState, length: Array, ends: Array) -> LoopState:

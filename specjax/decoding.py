@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AbstractMesh, Mesh
 
 from specjax import sampling, trees
 from specjax.commit import commit, end_rows
@@ -28,6 +29,8 @@ from specjax.loop_state import Fixed, LoopState, Scheme
 from specjax.models.prefill import prefill
 from specjax.requests import Prompts, make_request
 from specjax.run_if import run_if
+from specjax.sharding.partitioning import Partitioning
+from specjax.sharding.rules import Rules
 from specjax.types import (
   Array,
   Block,
@@ -80,8 +83,9 @@ def start(
     drafter_state=(),
     policy_context=dataclasses.replace(policy_context, tokens=None),
   )
+  state = scheme.constrain_state(state)
   drafter_state = scheme.drafter.init(drafter_params, state.context(scheme, params, fixed), width)
-  return dataclasses.replace(state, drafter_state=drafter_state)
+  return scheme.constrain_state(dataclasses.replace(state, drafter_state=drafter_state))
 
 
 # --- the loop ------------------------------------------------------------------------------
@@ -128,7 +132,7 @@ def decode_round(
   drafter_state = scheme.drafter.update(
     drafter_params, drafter_state, state.context(scheme, params, fixed), verdict, output
   )
-  return dataclasses.replace(state, drafter_state=drafter_state)
+  return scheme.constrain_state(dataclasses.replace(state, drafter_state=drafter_state))
 
 
 def _within_limit(scheme: Scheme, draft: Draft, context: Context) -> Draft:
@@ -168,6 +172,7 @@ def score(
       hidden_layers=scheme.drafter.hidden_layers,
     )
     logits = model.logits(params, output.hidden[:, :num_scored])
+    logits = scheme.constrain(logits, "batch", None, "vocab")
     return (output.hidden, output.layer_hidden, logits), output.cache
 
   def call_full(cache):
@@ -178,7 +183,8 @@ def score(
     hidden, layer_hidden = jax.tree.map(
       lambda x: _pad_tokens(x, inputs.shape[1]), (hidden, layer_hidden)
     )
-    return (hidden, layer_hidden, _pad_tokens(logits, num_scored)), cache
+    logits = scheme.constrain(_pad_tokens(logits, num_scored), "batch", None, "vocab")
+    return (hidden, layer_hidden, logits), cache
 
   if scheme.narrow and draft.probes is None and draft.num_nodes > 0:
     drafted = jnp.any(draft.valid)
@@ -302,9 +308,20 @@ def open_session(
   prompt_lengths: Array | Sequence[int] | None = None,
   capacity: int | None = None,
   narrow: bool = True,
+  mesh: Mesh | str | None = None,
+  rules: Rules | str | None = None,
+  drafter_rules: Rules | str | None = None,
 ) -> Session:
   """Checks the arguments, reads the prompts and returns a `Session`. See `generate`."""
-  scheme = make_scheme(model, drafter, verifier, narrow=narrow)
+  scheme = make_scheme(
+    model,
+    drafter,
+    verifier,
+    narrow=narrow,
+    mesh=mesh,
+    rules=rules,
+    drafter_rules=drafter_rules,
+  )
   request = make_request(
     prompts,
     prompt_lengths=prompt_lengths,
@@ -331,18 +348,46 @@ def open_session(
     row_keys=row_keys,
     policy=policy,
   )
-  state = _start(scheme, params, drafter_params, fixed, request.tokens, request.capacity)
+  tokens = request.tokens
+  if scheme.partitioning is not None and scheme.drafter_partitioning is not None:
+    scheme.partitioning.check_batch(batch, "the number of prompts")
+    params = scheme.partitioning.shard(params)
+    drafter_params = scheme.drafter_partitioning.shard(drafter_params)
+    fixed, tokens = scheme.partitioning.shard((fixed, tokens), batch)
+  state = _start(scheme, params, drafter_params, fixed, tokens, request.capacity)
   return Session(scheme, params, drafter_params, fixed, state)
 
 
 def make_scheme(
-  model: Model, drafter: Drafter | None, verifier: Verifier | None, *, narrow: bool = True
+  model: Model,
+  drafter: Drafter | None,
+  verifier: Verifier | None,
+  *,
+  narrow: bool = True,
+  mesh: Mesh | AbstractMesh | str | None = None,
+  rules: Rules | str | None = None,
+  drafter_rules: Rules | str | None = None,
 ) -> Scheme:
-  """Fills defaults in and checks that the parts fit each other."""
+  """Fills defaults in and checks that the parts fit each other. See `generate`."""
   drafter = Empty() if drafter is None else drafter
   verifier = RejectionSampling() if verifier is None else verifier
   drafter.check(model)
-  return Scheme(model=model, drafter=drafter, verifier=verifier, narrow=narrow)
+  partitioning, drafter_partitioning = None, None
+  if mesh is not None:
+    partitioning = Partitioning.of(mesh, rules, model)
+    drafter_partitioning = Partitioning.of(
+      partitioning.mesh, rules if drafter_rules is None else drafter_rules, drafter
+    )
+  elif rules is not None or drafter_rules is not None:
+    raise ValueError("rules and drafter_rules say how arrays lie on a mesh, got no mesh")
+  return Scheme(
+    model=model,
+    drafter=drafter,
+    verifier=verifier,
+    narrow=narrow,
+    partitioning=partitioning,
+    drafter_partitioning=drafter_partitioning,
+  )
 
 
 def generate(model: Model, params: Params, prompts: Prompts, **options: Any) -> Generation:
@@ -361,6 +406,12 @@ def generate(model: Model, params: Params, prompts: Prompts, **options: Any) -> 
       key: a typed key or a seed, from which every row gets its own; or `row_keys [B]`.
       capacity: slots of cache and token buffer; the smallest bucket that fits by default.
       narrow: see `Scheme`.
+      mesh: decodes on a mesh of devices, `specjax.sharding.make_mesh` or its text, such as
+        "data:2,model:4". Parameters that lie on it already (`specjax.sharding.shard`) are not
+        copied.
+      rules: over `specjax.sharding.DEFAULT_RULES`, which say what is cut by which axis.
+      drafter_rules: the same for the drafter's arrays; as `rules` by default.
+        `specjax.sharding.REPLICATED` gives every device the whole of a small drafter.
 
   Returns:
     `Generation`, on the device.

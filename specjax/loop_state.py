@@ -6,6 +6,7 @@ import dataclasses
 
 from specjax import sampling
 from specjax.generation import RUNNING, Records
+from specjax.sharding.partitioning import Partitioning
 from specjax.types import (
   Array,
   Cache,
@@ -31,17 +32,37 @@ class Scheme:
     narrow: whether a round in which no row proposes anything scores the pending token alone
       instead of a block of full width. It saves time for drafters that are often silent. A
       narrower matrix product rounds differently, so turn it off to compare bit by bit.
+    partitioning: how the target's arrays and the loop's lie on a mesh of devices; None is one
+      device, or whatever the compiler makes of the arrays that it is given.
+    drafter_partitioning: the same of the drafter's arrays; given together with `partitioning`.
   """
 
   model: Model
   drafter: Drafter
   verifier: Verifier
   narrow: bool = True
+  partitioning: Partitioning | None = None
+  drafter_partitioning: Partitioning | None = None
 
   @property
   def block_width(self) -> int:
     """N + M: slots that a block needs beside the pending token's."""
     return self.drafter.num_nodes + self.drafter.num_probes
+
+  def constrain(self, array: Array, *axes: str | None) -> Array:
+    """Has an intermediate result of the target lie on the mesh, if there is one."""
+    return array if self.partitioning is None else self.partitioning.constrain(array, *axes)
+
+  def constrain_state(self, state: "LoopState") -> "LoopState":
+    """Has the loop's carry lie on the mesh, if there is one: the drafter's part by its rules."""
+    if self.partitioning is None or self.drafter_partitioning is None:
+      return state
+    batch = state.length.shape[0]
+    bare = dataclasses.replace(state, drafter_state=())
+    return dataclasses.replace(
+      self.partitioning.constrain_tree(bare, batch),
+      drafter_state=self.drafter_partitioning.constrain_tree(state.drafter_state, batch),
+    )
 
 
 @pytree_dataclass

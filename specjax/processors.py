@@ -135,12 +135,29 @@ def keep_top_p(scores: Array, tail: Array) -> Array:
   ranks = jnp.arange(1, scores.shape[0] + 1, dtype=jnp.int32)
   num_tied = jnp.sum(tied, dtype=jnp.int32)
   tied_prob = jnp.max(jnp.where(tied, probs, 0.0))
-  fits = (below + ranks.astype(probs.dtype) * tied_prob <= tail) & (ranks <= num_tied)
   # Rounding may leave the whole sum below the tail: one token stays all the same.
-  num_masked = jnp.minimum(jnp.sum(fits, dtype=jnp.int32), num_tied - 1)
+  num_masked = _count_fitting(below, tied_prob, tail, num_tied - 1)
   first_kept = _find_nth(tied, num_masked)
   kept = (fixed > edge) | (tied & (ranks - 1 >= first_kept))
   return jnp.where(kept | (tail <= 0), scores, MASKED)
+
+
+def _count_fitting(total: Array, each: Array, tail: Array, most: Array) -> Array:
+  """The largest n of 0 .. `most` with `total + n * each <= tail`, 0 if there is none: `[]` int32.
+
+  By bisection: a comparison for every n at once would be a vector as long as the vocabulary, which
+  every device of a mesh would hold whole.
+  """
+
+  def halve(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    low, high = carry
+    middle = low + (high - low + 1) // 2
+    fits = total + middle.astype(total.dtype) * each <= tail
+    return jnp.where(fits, middle, low), jnp.where(fits, high, middle - 1)
+
+  start = jnp.zeros_like(most), jnp.maximum(most, 0)
+  low, _ = jax.lax.while_loop(lambda carry: carry[0] < carry[1], halve, start)
+  return low
 
 
 def _nucleus_edge(scores: Array, probs: Array, tail: Array) -> Array:

@@ -12,14 +12,27 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # entries that a module belongs to, the lower one is its own: drafters know what they are trained
 # for, but not how.
 FLOORS = [
-  {"specjax.types", "specjax.buckets", "specjax.run_if", "specjax.json_lines"},
+  {
+    "specjax.types",
+    "specjax.arguments",
+    "specjax.buckets",
+    "specjax.run_if",
+    "specjax.json_lines",
+  },
+  {"specjax.sharding"},
   {"specjax.training.token_data", "specjax.training.objective"},
   {"specjax.trees", "specjax.policy_arguments", "specjax.processors", "specjax.sampling"},
   {"specjax.models"},
   {"specjax.drafters", "specjax.verifiers", "specjax.generation", "specjax.requests"},
   {"specjax.loop_state", "specjax.commit"},
   {"specjax.decoding"},
-  {"specjax.evaluation", "specjax.text", "specjax.training"},
+  {
+    "specjax.evaluation",
+    "specjax.export",
+    "specjax.text",
+    "specjax.training",
+    "specjax.tracing",
+  },
   {"configs"},
   {"experiments"},
 ]

@@ -8,12 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jax.sharding import Mesh
+
 from specjax.models import gguf_checkpoint, gguf_tokenizer, resolver
+from specjax.models.gguf_config import config_from_gguf
 from specjax.models.gguf_file import GGUFFile, is_gguf, open_gguf
-from specjax.models.huggingface import load_huggingface
+from specjax.models.huggingface import load_huggingface, read_huggingface_model
 from specjax.models.text_files import read_json_if_there
 from specjax.models.tokenizer import Tokenizer
 from specjax.models.transformer import Transformer
+from specjax.sharding.mesh import make_mesh
+from specjax.sharding.rules import Rules
 from specjax.types import Params
 
 # How chat templates end a turn. A GGUF file without an `eot_token_id` may still mean one.
@@ -31,6 +36,8 @@ class Checkpoint:
     eos_ids: the tokens that end a text; may be several, or none.
     name: what it was asked for as.
     source: where it came from, for result files: a file, or what the resolver says.
+    mesh: the devices that the parameters lie on; None is one device.
+    rules: what is cut by which axis of the mesh, over `specjax.sharding.DEFAULT_RULES`.
   """
 
   model: Transformer
@@ -39,6 +46,13 @@ class Checkpoint:
   eos_ids: tuple[int, ...]
   name: str
   source: str
+  mesh: Mesh | None = None
+  rules: Rules | str | None = None
+
+  @property
+  def placement(self) -> dict[str, Any]:
+    """The arguments of `specjax.generate` that decode where the parameters lie."""
+    return {"mesh": self.mesh, "rules": self.rules}
 
 
 def load(
@@ -49,6 +63,8 @@ def load(
   tokenizer: bool = True,
   cache_dir: str | os.PathLike | None = None,
   log: Callable[[str], object] = print,
+  mesh: Mesh | str | None = None,
+  rules: Rules | str | None = None,
 ) -> Checkpoint:
   """Loads a checkpoint.
 
@@ -62,6 +78,8 @@ def load(
     tokenizer: whether to read the tokenizer.
     cache_dir: where fetched files are kept; `resolver.default_cache_dir()` if None.
     log: is given a line for each step of fetching.
+    mesh: loads straight into the shards of a mesh of devices, or its text such as "model:4".
+    rules: over `specjax.sharding.DEFAULT_RULES`; what is cut by which axis of the mesh.
 
   Raises:
     ValueError: for an unknown name, or a checkpoint that is broken or not supported.
@@ -69,37 +87,73 @@ def load(
     ImportError: where an optional package is missing, naming the extra that brings it.
   """
   name = os.fspath(name_or_path)
+  mesh = None if mesh is None else make_mesh(mesh)
+  path, source = _find(name, cache_dir, log)
+  options = {"dtype": dtype, "precision": precision, "mesh": mesh, "rules": rules}
+  model, params, text, eos_ids = _load_path(path, tokenizer, options)
+  return Checkpoint(model, params, text, eos_ids, name, source, mesh, rules)
+
+
+def read_model(
+  name_or_path: str | os.PathLike,
+  *,
+  dtype: Any = None,
+  precision: str | None = None,
+  cache_dir: str | os.PathLike | None = None,
+  log: Callable[[str], object] = print,
+) -> Transformer:
+  """The architecture of a checkpoint, without reading its weights. Takes what `load` takes."""
+  path, _ = _find(os.fspath(name_or_path), cache_dir, log)
+  kind, place = _kind(path)
+  if kind == "gguf":
+    return Transformer(config_from_gguf(open_gguf(place)), dtype=dtype, precision=precision)
+  if kind == "orbax":
+    from specjax.models.orbax_checkpoint import read_orbax_model
+
+    return read_orbax_model(place, dtype=dtype, precision=precision)
+  return read_huggingface_model(place, dtype=dtype, precision=precision)
+
+
+def _find(name: str, cache_dir: Any, log: Callable[[str], object]) -> tuple[Path, str]:
+  """Where a checkpoint lies, fetched if need be, and where it came from."""
   path = Path(name).expanduser()
   if path.exists():
-    source = f"file:{path.absolute()}"
-  elif _looks_like_a_path(name):
+    return path, f"file:{path.absolute()}"
+  if _looks_like_a_path(name):
     raise ValueError(f"{name}: there is no such file or folder")
-  else:
-    resolved = _resolve(name, cache_dir, log)
-    path, source = resolved.path, resolved.source
-  model, params, text, eos_ids = _load_path(path, dtype, precision, tokenizer)
-  return Checkpoint(model, params, text, eos_ids, name, source)
+  resolved = _resolve(name, cache_dir, log)
+  return resolved.path, resolved.source
 
 
 _Loaded = tuple[Transformer, Params, Tokenizer | None, tuple[int, ...]]
 
 
-def _load_path(path: Path, dtype: Any, precision: str | None, tokenizer: bool) -> _Loaded:
-  if path.is_file():
-    if is_gguf(path):
-      return _load_gguf(path, dtype, precision, tokenizer)
-    raise ValueError(f"{path} is not a GGUF file; other checkpoints are folders")
-  # Orbax takes a while to import, and most checkpoints are not its own.
-  if (path / "specjax_config.json").is_file():
+def _load_path(path: Path, tokenizer: bool, options: dict[str, Any]) -> _Loaded:
+  """Reads a checkpoint; `options` are those that all three kinds of loader take."""
+  kind, place = _kind(path)
+  if kind == "gguf":
+    return _load_gguf(place, tokenizer, options)
+  if kind == "orbax":
+    # Orbax takes a while to import, and most checkpoints are not its own.
     from specjax.models.orbax_checkpoint import load_orbax
 
-    return *load_orbax(path, dtype=dtype, precision=precision), *_folder_text(path, tokenizer)
+    return *load_orbax(place, **options), *_folder_text(place, tokenizer)
+  return *load_huggingface(place, **options), *_folder_text(place, tokenizer)
+
+
+def _kind(path: Path) -> tuple[str, Path]:
+  """What a checkpoint is, "gguf", "orbax" or "huggingface", and its file or folder."""
+  if path.is_file():
+    if is_gguf(path):
+      return "gguf", path
+    raise ValueError(f"{path} is not a GGUF file; other checkpoints are folders")
+  if (path / "specjax_config.json").is_file():
+    return "orbax", path
   if (path / "config.json").is_file():
-    model, params = load_huggingface(path, dtype=dtype, precision=precision)
-    return model, params, *_folder_text(path, tokenizer)
+    return "huggingface", path
   files = sorted(path.glob("*.gguf"))
   if len(files) == 1:
-    return _load_gguf(files[0], dtype, precision, tokenizer)
+    return "gguf", files[0]
   raise ValueError(
     f"{path} is not a checkpoint: it has neither config.json (Hugging Face), nor "
     f"specjax_config.json (Orbax), nor one .gguf file but {len(files)}"
@@ -117,9 +171,9 @@ def _looks_like_a_path(name: str) -> bool:
   return name.startswith((".", "/", "~")) or name.endswith(".gguf") or name.count("/") > 1
 
 
-def _load_gguf(path: Path, dtype: Any, precision: str | None, tokenizer: bool) -> _Loaded:
+def _load_gguf(path: Path, tokenizer: bool, options: dict[str, Any]) -> _Loaded:
   file = open_gguf(path)
-  model, params, _ = gguf_checkpoint.load_gguf(file, dtype=dtype, precision=precision)
+  model, params, _ = gguf_checkpoint.load_gguf(file, **options)
   has_tokenizer = "tokenizer.ggml.model" in file.metadata
   text = Tokenizer.from_gguf(file) if tokenizer and has_tokenizer else None
   return model, params, text, gguf_eos_ids(file)

@@ -7,12 +7,15 @@ import re
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 
 from specjax.models.config import TransformerConfig
 from specjax.models.gguf_config import ROPE_FACTORS, config_from_gguf
 from specjax.models.gguf_file import GGUFFile, open_gguf
 from specjax.models.huggingface import params_from_tensors
 from specjax.models.transformer import Transformer
+from specjax.sharding.partitioning import Partitioning
+from specjax.sharding.rules import Rules
 from specjax.types import Params
 
 _TOP = {
@@ -46,7 +49,12 @@ _IGNORED = re.compile(rf"{re.escape(ROPE_FACTORS)}|blk\.\d+\.attn_rot_embd\.\w+"
 
 
 def load_gguf(
-  source: str | os.PathLike | GGUFFile, *, dtype: Any = None, precision: str | None = None
+  source: str | os.PathLike | GGUFFile,
+  *,
+  dtype: Any = None,
+  precision: str | None = None,
+  mesh: Mesh | str | None = None,
+  rules: Rules | str | None = None,
 ) -> tuple[Transformer, Params, dict[str, Any]]:
   """Reads a GGUF file's network.
 
@@ -54,6 +62,9 @@ def load_gguf(
     source: the file, or one that is open already.
     dtype: of the parameters; see `Transformer`. Quantised tensors are dequantised, one by one.
     precision: of matrix products; see `Transformer`.
+    mesh: loads onto a mesh of devices, or its text. Blocks of quantised weights run along rows, so
+      that a tensor is dequantised as a whole and then cut; one at a time.
+    rules: over `specjax.sharding.DEFAULT_RULES`.
 
   Returns:
     The model, its parameters and the file's metadata.
@@ -70,7 +81,14 @@ def load_gguf(
     return _read(file, config, names[name])
 
   model = Transformer(config, dtype=dtype, precision=precision)
-  params = params_from_tensors(config, get_tensor, names, dtype=model.dtype, source=str(file.path))
+  params = params_from_tensors(
+    config,
+    get_tensor,
+    names,
+    dtype=model.dtype,
+    source=str(file.path),
+    partitioning=None if mesh is None else Partitioning.of(mesh, rules, model),
+  )
   return model, params, file.metadata
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
 
 from specjax.models.cached_files import replace_file, temporary_folder
 from specjax.models.config import TransformerConfig
@@ -19,10 +20,14 @@ from specjax.models.huggingface_config import config_from_huggingface, config_to
 from specjax.models.optional_packages import require
 from specjax.models.text_files import read_json
 from specjax.models.transformer import Transformer
+from specjax.sharding.partitioning import Partitioning
+from specjax.sharding.rules import Rules
 from specjax.types import Params
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+# Rows of two large tables that are compared at a time.
+_ROWS = 4096
 
 _LAYER_NAMES: dict[tuple[str, ...], str] = {
   ("attention", "query"): "self_attn.q_proj",
@@ -47,7 +52,12 @@ _SANDWICH_NORMS: dict[tuple[str, ...], str] = {
 
 
 def load_huggingface(
-  folder: str | os.PathLike, *, dtype: Any = None, precision: str | None = None
+  folder: str | os.PathLike,
+  *,
+  dtype: Any = None,
+  precision: str | None = None,
+  mesh: Mesh | str | None = None,
+  rules: Rules | str | None = None,
 ) -> tuple[Transformer, Params]:
   """Loads `config.json` and `model.safetensors` (or its shards) of a local folder.
 
@@ -55,6 +65,9 @@ def load_huggingface(
     folder: a folder as `save_pretrained` writes it.
     dtype: of the parameters and of the computation; None takes `default_dtype()`.
     precision: see `Transformer`.
+    mesh: loads onto a mesh of devices, or its text such as "model:4": of each tensor only the
+      slices are read that the devices of this process hold.
+    rules: over `specjax.sharding.DEFAULT_RULES`; what is cut by which axis of the mesh.
 
   Raises:
     ValueError: naming what is missing, unreadable, of another shape or not supported.
@@ -66,9 +79,23 @@ def load_huggingface(
       config = dataclasses.replace(config, tie_embeddings=False)
     model = Transformer(config, dtype=dtype, precision=precision)
     params = params_from_tensors(
-      config, tensors.get, tensors.names, dtype=model.dtype, source=tensors.source
+      config,
+      tensors.get,
+      tensors.names,
+      dtype=model.dtype,
+      source=tensors.source,
+      get_slice=tensors.get_slice,
+      partitioning=None if mesh is None else Partitioning.of(mesh, rules, model),
     )
   return model, params
+
+
+def read_huggingface_model(
+  folder: str | os.PathLike, *, dtype: Any = None, precision: str | None = None
+) -> Transformer:
+  """The architecture of a folder, from `config.json` alone. See `load_huggingface`."""
+  config = config_from_huggingface(read_json(Path(folder) / "config.json"))
+  return Transformer(config, dtype=dtype, precision=precision)
 
 
 def params_from_tensors(
@@ -78,6 +105,8 @@ def params_from_tensors(
   *,
   dtype: Any = None,
   source: Callable[[str], str] | str = "the checkpoint",
+  get_slice: Callable[[str], Any] | None = None,
+  partitioning: Partitioning | None = None,
 ) -> Params:
   """The parameters of `Transformer(config)` from tensors under Hugging Face names.
 
@@ -90,6 +119,9 @@ def params_from_tensors(
     names: the names that there are. Extra ones are ignored.
     dtype: of the parameters; None takes `default_dtype()`.
     source: the file that a tensor comes from (or a function of the tensor's name), for errors.
+    get_slice: returns something with a `shape` that reads a part of a tensor when it is indexed
+      by a tuple of slices; None reads whole tensors by `get_tensor`, and cuts them.
+    partitioning: puts every parameter on a mesh, shard by shard; None, on the first device.
 
   Raises:
     ValueError: for a tensor that is missing or has another shape.
@@ -97,25 +129,53 @@ def params_from_tensors(
   model = Transformer(config, dtype=dtype)
   prefix = _prefix(names)
 
-  def fetch(name: str, shape: tuple[int, ...]) -> np.ndarray:
+  def fetch(name: str, shape: tuple[int, ...]) -> Any:
+    """The tensor, or what reads slices of it."""
     where = source if isinstance(source, str) else source(name)
     if name not in names:
       raise ValueError(f"tensor {name} {shape} is missing in {where}")
-    tensor = np.asarray(get_tensor(name))
+    if partitioning is None or get_slice is None:
+      tensor = np.asarray(get_tensor(name))
+    else:
+      tensor = get_slice(name)
     if tensor.shape != shape:
       raise ValueError(f"tensor {name} must have shape {shape}, got {tensor.shape} in {where}")
     return tensor
 
   params: dict[str, Any] = {}
+  shardings = None if partitioning is None else partitioning.shardings(model.param_shapes())
   for path, shape in _leaves(model):
     name, transposed = tensor_name(config, path, prefix)
+    sharding = None if shardings is None else _lookup(shardings, path)
     if path[0] == "head" and config.tie_embeddings:
       leaf = params["embed"]["embedding"].T
+      leaf = leaf if sharding is None else jax.device_put(leaf, sharding)
     else:
       tensor = fetch(name, shape[::-1] if transposed else shape)
-      leaf = jnp.asarray(tensor.T if transposed else tensor, model.dtype)
+      if sharding is None:
+        leaf = jnp.asarray(tensor.T if transposed else tensor, model.dtype)
+      else:
+        leaf = _load_shards(tensor, shape, transposed, model.dtype, sharding)
     _insert(params, path, leaf)
   return params
+
+
+def _load_shards(
+  tensor: Any, shape: tuple[int, ...], transposed: bool, dtype: Any, sharding: NamedSharding
+) -> jax.Array:
+  """An array on the devices of a sharding, of slices of `tensor`: each is read once."""
+  parts: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
+
+  def read(index: Any) -> np.ndarray:
+    bounds = [part.indices(size)[:2] for part, size in zip(index, shape, strict=True)]
+    key = tuple(bounds)
+    if key not in parts:
+      stored = tuple(slice(*pair) for pair in (bounds[::-1] if transposed else bounds))
+      part = np.asarray(tensor[stored])
+      parts[key] = np.ascontiguousarray(part.T if transposed else part).astype(dtype)
+    return parts[key]
+
+  return jax.make_array_from_callback(shape, sharding, read)
 
 
 def tensor_name(
@@ -150,7 +210,7 @@ def save_huggingface(folder: str | os.PathLike, model: Transformer, params: Para
   for path, shape in _leaves(model):
     if path[0] == "head" and model.config.tie_embeddings:
       continue
-    leaf = _lookup(params, path, shape)
+    leaf = _checked_lookup(params, path, shape)
     name, transposed = tensor_name(model.config, path)
     array = np.asarray(jax.device_get(leaf))
     tensors[name] = np.ascontiguousarray(array.T if transposed else array)
@@ -205,13 +265,33 @@ class _Tensors:
     return self._files.keys()
 
   def get(self, name: str) -> np.ndarray:
+    return self._file_of(name).get_tensor(name)
+
+  def get_slice(self, name: str) -> "_TensorSlices":
+    return _TensorSlices(self._file_of(name).get_slice(name))
+
+  def _file_of(self, name: str) -> Any:
     opened = self._open[self._files[name]]
     if name not in opened.keys():  # noqa: SIM118 (a safetensors file is not a mapping)
       raise ValueError(f"tensor {name} is missing in {self._files[name]}, where the index puts it")
-    return opened.get_tensor(name)
+    return opened
 
   def source(self, name: str) -> str:
     return str(self._files.get(name, self.folder))
+
+
+@dataclasses.dataclass(frozen=True)
+class _TensorSlices:
+  """A tensor of a safetensors file of which only what is indexed is read."""
+
+  tensor: Any
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    return tuple(self.tensor.get_shape())
+
+  def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray:
+    return self.tensor[index]
 
 
 def _has_other_head(tensors: _Tensors) -> bool:
@@ -220,7 +300,13 @@ def _has_other_head(tensors: _Tensors) -> bool:
   head, table = f"{_head_prefix(prefix)}lm_head.weight", f"{prefix}embed_tokens.weight"
   if head not in tensors.names or table not in tensors.names:
     return False
-  return not np.array_equal(tensors.get(head), tensors.get(table))
+  ours, theirs = tensors.get_slice(head), tensors.get_slice(table)
+  if ours.shape != theirs.shape or len(ours.shape) != 2:
+    return True
+  # Some rows at a time: no process needs to hold two whole tables to compare them.
+  starts = range(0, ours.shape[0], _ROWS)
+  rows = [(slice(start, min(start + _ROWS, ours.shape[0])), slice(None)) for start in starts]
+  return not all(np.array_equal(ours[part], theirs[part]) for part in rows)
 
 
 def _prefix(names: Collection[str]) -> str:
@@ -248,7 +334,13 @@ def _insert(params: dict[str, Any], path: tuple[str, ...], leaf: Any) -> None:
   params[path[-1]] = leaf
 
 
-def _lookup(params: Params, path: tuple[str, ...], shape: tuple[int, ...]) -> Any:
+def _lookup(tree: Any, path: tuple[str, ...]) -> Any:
+  for key in path:
+    tree = tree[key]
+  return tree
+
+
+def _checked_lookup(params: Params, path: tuple[str, ...], shape: tuple[int, ...]) -> Any:
   leaf = params
   for key in path:
     if key not in leaf:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The key/value cache: preallocated, written in place, undone by length alone."""
 
+import jax
 import jax.numpy as jnp
 
 from specjax.types import Array, Block, pytree_dataclass
@@ -57,8 +58,13 @@ def write(buffer: Array, entries: Array, slots: Array) -> Array:
     # entry that is dropped keeps it a scatter, which is done once and in place.
     slots = jnp.concatenate([slots, jnp.full_like(slots, buffer.shape[2])], axis=1)
     entries = jnp.concatenate([entries, entries], axis=1)
-  rows = jnp.arange(buffer.shape[0], dtype=jnp.int32)[:, None]
-  return buffer.at[rows, :, slots].set(entries, mode="drop")
+  return jax.vmap(_write_row)(buffer, entries, slots)
+
+
+def _write_row(buffer: Array, entries: Array, slots: Array) -> Array:
+  """One row. With the rows as a batch dimension of the scatter, no device of a mesh asks for
+  another one's rows; with their indices in it, all would."""
+  return buffer.at[:, slots].set(entries.swapaxes(0, 1), mode="drop")
 
 
 def compact(buffer: Array, source: Array, target: Array) -> Array:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 from orbax.checkpoint import v1 as ocp
 
 from specjax.models import cached_files
@@ -23,6 +24,8 @@ from specjax.models.config import TransformerConfig
 from specjax.models.text_files import read_json
 from specjax.models.tokenizer import Tokenizer
 from specjax.models.transformer import Transformer
+from specjax.sharding.partitioning import Partitioning
+from specjax.sharding.rules import Rules
 from specjax.types import Params, PyTree
 
 CONFIG_NAME = "specjax_config.json"
@@ -89,6 +92,8 @@ def load_orbax(
   dtype: Any = None,
   precision: str | None = None,
   shardings: PyTree | None = None,
+  mesh: Mesh | str | None = None,
+  rules: Rules | str | None = None,
 ) -> tuple[Transformer, Params]:
   """Reads a checkpoint that `save_orbax` wrote.
 
@@ -98,14 +103,21 @@ def load_orbax(
     precision: of matrix products; None keeps the saved one.
     shardings: a `jax.sharding.Sharding` for all parameters, or a tree of them shaped like the
       parameters; None puts them on the first device.
+    mesh: in place of `shardings`, a mesh of devices or its text: each process reads what its
+      devices hold.
+    rules: with `mesh`, over `specjax.sharding.DEFAULT_RULES`.
 
   Raises:
     ValueError: where a file is missing or broken, or a tensor is missing or has another shape,
       naming it.
   """
   folder = Path(folder).expanduser().absolute()
-  model = _read_model(folder, dtype, precision)
+  if mesh is not None and shardings is not None:
+    raise ValueError("give either mesh or shardings, got both")
+  model = read_orbax_model(folder, dtype=dtype, precision=precision)
   shapes = model.param_shapes()
+  if mesh is not None:
+    shardings = Partitioning.of(mesh, rules, model).shardings(shapes)
   path = folder / _PARAMS_NAME
   _check_shapes(shapes, _stored_tree(path), str(path))
   wanted = _with_shardings(shapes, shardings)
@@ -116,8 +128,11 @@ def load_orbax(
     raise ValueError(f"{path} cannot be read: {reason}") from error
 
 
-def _read_model(folder: Path, dtype: Any, precision: str | None) -> Transformer:
-  path = folder / CONFIG_NAME
+def read_orbax_model(
+  folder: str | os.PathLike, *, dtype: Any = None, precision: str | None = None
+) -> Transformer:
+  """The architecture of a checkpoint, without its parameters. See `load_orbax`."""
+  path = Path(folder) / CONFIG_NAME
   fields = read_json(path)
   if fields.get("format") != _FORMAT:
     raise ValueError(f"{path}: format {fields.get('format')!r} is not known, only {_FORMAT}")
