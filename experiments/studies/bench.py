@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.display import Display
+from experiments.mesh_flags import MeshOptions
 from experiments.methods import Method
 from experiments.prompts import Prompt
 from experiments.results import ResultsFolder, Row
@@ -32,6 +33,7 @@ class Bench:
     train_settings: of `configs/train_base.py`, for all training.
     dtype: of the target's weights, as on the command line; None suits the device.
     display: shows progress.
+    mesh: the devices that drafters are trained on; decoding is done where the target lies.
   """
 
   options: Mapping[str, Any]
@@ -43,6 +45,7 @@ class Bench:
   train_settings: Mapping[str, Any]
   dtype: str | None
   display: Display
+  mesh: MeshOptions = dataclasses.field(default_factory=MeshOptions)
 
   def decode(
     self, name: str, methods: Sequence[Method], target: Checkpoint | None = None, **settings: Any
@@ -114,6 +117,7 @@ class Bench:
         output=str(folder),
         model=self.target.name,
         dtype=self.dtype,
+        mesh=self.mesh,
       )
     )
     if code:

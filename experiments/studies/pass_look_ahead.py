@@ -117,13 +117,12 @@ def _numbers(
   for look_ahead in look_aheads:
     for variant in VARIANTS:
       chosen = rows[f"{variant} L={look_ahead}"]
-      certain = 0 if variant == "merged" else 1
       cells.append(
         {
           "look_ahead": look_ahead,
           "variant": variant,
           "tokens_per_call": block_efficiency(chosen),
-          "acceptance": token_acceptance(chosen, look_ahead, certain),
+          "acceptance": token_acceptance(chosen, look_ahead),
           "speed_up": speed_up(chosen, baseline),
         }
       )

@@ -30,30 +30,10 @@ from experiments.studies.measures import (
 from experiments.studies.study import StudyReport, Table
 from specjax.drafters import DraftModel, Empty
 from specjax.drafters.drafter_file import load_drafter
+from specjax.evaluation.theory import expected_speed_up, expected_tokens
 from specjax.text import TextGenerator
 
 _TARGET, _DRAFT = "autoregressive", "draft model alone"
-
-
-def expected_tokens(alpha: float, draft_length: int) -> float:
-  """Tokens that a round makes: Leviathan et al. (2023), equation 1."""
-  if alpha >= 1:
-    return draft_length + 1.0
-  return (1 - alpha ** (draft_length + 1)) / (1 - alpha)
-
-
-def expected_speed_up(
-  alpha: float, draft_length: int, cost_ratio: float, block_cost: float = 1.0
-) -> float:
-  """The speed-up of Leviathan et al. (2023), Theorem 3.8, with the cost of a block in it.
-
-  Args:
-    alpha: acceptance rate.
-    draft_length: gamma.
-    cost_ratio: c, seconds of a draft step over seconds of a target call on one token.
-    block_cost: v, seconds of a target call on gamma + 1 tokens over those on one; 1 in the paper.
-  """
-  return expected_tokens(alpha, draft_length) / (draft_length * cost_ratio + block_cost)
 
 
 def study(bench: Bench) -> StudyReport:

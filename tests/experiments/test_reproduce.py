@@ -100,6 +100,13 @@ def test_every_cell_of_the_pass_study_is_what_its_rows_say(pass_report):
       # Every second of four prompts.
       assert sorted(row["prompt_index"] for row in rows) == [0, 1]
       assert cell["tokens_per_call"] == pytest.approx(tokens_per_call(rows))
+      judged = sum(
+        min(length + 1, cell["look_ahead"]) * count
+        for row in rows
+        for length, count in enumerate(row["accepted_histogram"])
+      ) - sum(sum(row["accepted_histogram"]) - row["draft_calls"] for row in rows)
+      kept = sum(row["accepted_tokens"] for row in rows)
+      assert cell["acceptance"] == (pytest.approx(kept / judged) if judged else None)
       # The method's two calls a round both count.
       assert cell["tokens_per_call"] >= 1 - 1e-9
 
@@ -210,10 +217,6 @@ def test_token_acceptance_counts_judged_tokens_only():
   # Draft length 3. Two blocks kept 0, one kept 2, two kept all: judged 1 + 1 + 3 + 3 + 3.
   rows = [{"accepted_histogram": [2, 0, 1, 2]}]
   assert token_acceptance(rows, 3) == pytest.approx(8 / 11)
-  # With a certain token in front, the same blocks are one longer.
-  assert token_acceptance([{"accepted_histogram": [0, 2, 0, 1, 2]}], 3, certain=1) == (
-    pytest.approx(8 / 11)
-  )
   assert token_acceptance([{"accepted_histogram": [0, 0]}], 3) is None
 
 
