@@ -26,13 +26,13 @@ import jax
 import jax.numpy as jnp
 from absl import app, flags
 
+from experiments.peers import Transformers
 from experiments.prompts import BUILT_IN, Prompt
 from experiments.report import format_table
 from specjax.decoding import generate, open_session
 from specjax.drafters import Empty, PromptLookup
 from specjax.models import checkpoint as checkpoints
 from specjax.models.checkpoint import Checkpoint
-from specjax.models.huggingface import save_huggingface
 from specjax.models.prefill import prefill
 from specjax.text import TextGenerator
 from specjax.types import Block, Drafter, Params
@@ -90,36 +90,18 @@ class Specjax:
     return -(-(len(ids) + _NEW.value + nodes + 1) // 128) * 128
 
 
-class Transformers:
-  """The other side, with the same weights written to a folder and read back."""
+class Peer:
+  """The other side."""
 
-  def __init__(self, target: Checkpoint, folder: Path):
-    import torch
-    import transformers
-
-    transformers.utils.logging.set_verbosity_error()
-    save_huggingface(folder, target.model, target.params)
-    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[str(target.model.dtype)]
-    self._torch = torch
-    self._model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
-    self._eos = list(target.eos_ids) or None
+  def __init__(self, system: Transformers):
+    self._system = system
 
   def run(self, ids: Sequence[int], new_tokens: int, drafter: Drafter | None) -> tuple[Any, ...]:
-    """New tokens and seconds of one generation."""
-    options = {} if drafter is None else {"prompt_lookup_num_tokens": drafter.num_nodes}
-    inputs = self._torch.tensor([list(ids)])
-    began = time.perf_counter()
-    with self._torch.no_grad():
-      output = self._model.generate(
-        inputs,
-        attention_mask=self._torch.ones_like(inputs),
-        max_new_tokens=new_tokens,
-        do_sample=False,
-        eos_token_id=self._eos,
-        pad_token_id=0,
-        **options,
-      )
-    return output[0, len(ids) :].tolist(), time.perf_counter() - began, 0
+    """New tokens, seconds and target calls of one generation."""
+    length = None if drafter is None else drafter.num_nodes
+    answer = self._system.generate(ids, new_tokens, prompt_lookup=length)
+    seconds = answer.prefill_seconds + answer.decode_seconds
+    return answer.token_ids, seconds, len(answer.tokens_per_call)
 
 
 def measure(
@@ -354,7 +336,7 @@ def main(argv: Sequence[str]) -> None:
   with tempfile.TemporaryDirectory() as folder:
     systems: dict[str, Any] = {"specjax": Specjax(target)}
     if _PEERS.value:
-      systems["transformers"] = Transformers(target, Path(folder))
+      systems["transformers"] = Peer(Transformers(target, Path(folder)))
     table, figures = summarise(measure(systems, prompts, drafters), BUILT_IN)
   costs = block_costs(target, prompts[0])
   floor, size = matmul_floor(target.params)

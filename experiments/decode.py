@@ -63,13 +63,14 @@ def decode(options: flags.Options) -> None:
 
   settings = make_settings(options.config, options.settings)
   drafter_files(settings)  # for its errors, before a model is loaded
+  placement = options.mesh.load_options(settings.batch_size)
   output = Path(options.output) if options.output else fresh_folder()
   results = ResultsFolder(output, settings.to_json() | {"prompts": _fingerprint(prompts)})
   try:
-    _keep_compiled_programs(options.compilation_cache_dir)
-    target = checkpoint.load(settings.model, dtype=settings.dtype)
+    keep_compiled_programs(options.compilation_cache_dir)
+    target = checkpoint.load(settings.model, dtype=settings.dtype, **placement)
     results.check_source(target.source)
-    methods = build_methods(settings, target)
+    methods = build_methods(settings, target, drafter_rules=options.mesh.drafter_rules)
     results.check_drafters({method.name: method.drafter_checksum for method in methods})
     print(f"{target.name} from {target.source}; results go to {output}")
     Runner(settings, target, methods, prompts, results, make_display()).run()
@@ -89,8 +90,12 @@ def _fingerprint(prompts: Sequence[Prompt]) -> dict[str, Any]:
   return {"number": len(prompts), "sha256": hashlib.sha256(turns.encode()).hexdigest()}
 
 
-def _keep_compiled_programs(folder: str | None) -> None:
-  """Lets JAX keep compiled programs on the disk, so that the next run starts at once."""
+def keep_compiled_programs(folder: str | None) -> None:
+  """Lets JAX keep compiled programs on the disk, so that the next run starts at once.
+
+  Args:
+    folder: where; None is in the user's cache folder, "" keeps none.
+  """
   import jax
 
   from specjax.models.resolver import default_cache_dir

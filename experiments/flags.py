@@ -17,6 +17,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from configs import base
+from experiments.mesh_flags import MeshOptions, define_mesh, read_mesh
 
 DEFAULT_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "prompt_lookup.py"
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -39,6 +40,7 @@ class Options:
     limit: how many prompts to decode, or None.
     output: folder of `--output`, or None for a fresh one.
     compilation_cache_dir: folder for compiled programs; None is the default one, "" is none.
+    mesh: the devices to run on.
   """
 
   config: Any
@@ -48,6 +50,7 @@ class Options:
   limit: int | None
   output: str | None
   compilation_cache_dir: str | None
+  mesh: MeshOptions = dataclasses.field(default_factory=MeshOptions)
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -68,12 +71,13 @@ def parse(argv: Sequence[str]) -> Options:
     raise ValueError(f"limit must be an integer >= 1, got {values.limit}")
   return Options(
     config=values.config,
-    settings={name: values[name].value for name in _SETTINGS} | {"stop": tuple(values.stop or ())},
+    settings=settings_of(values),
     prompt=tuple(values.prompt or ()),
     prompts=values.prompts,
     limit=values.limit,
     output=values.output,
     compilation_cache_dir=values.compilation_cache_dir,
+    mesh=read_mesh(values),
   )
 
 
@@ -111,6 +115,11 @@ def read(
   return positional
 
 
+def settings_of(values: flags.FlagValues) -> dict[str, Any]:
+  """The flags of `define_settings` that are fields of Settings; None where not given."""
+  return {name: values[name].value for name in _SETTINGS} | {"stop": tuple(values.stop or ())}
+
+
 def asks_for_help(argv: Sequence[str]) -> bool:
   """Whether a command line asks for `--help`."""
   return any(argument in _HELP for argument in argv[1:])
@@ -135,6 +144,38 @@ _SETTINGS = (
 
 
 def _define(values: flags.FlagValues, argv: list[str]) -> None:
+  define_settings(values, argv)
+  define_mesh(values)
+  flags.DEFINE_multi_string(
+    "prompt",
+    None,
+    "A prompt to answer. It can be given several times. Without --prompt and --prompts, a few "
+    "built-in prompts are answered.",
+    flag_values=values,
+  )
+  flags.DEFINE_string(
+    "prompts",
+    None,
+    "JSONL file of prompts: objects with 'prompt', or Spec-Bench's 'turns', whose answers are "
+    "fed back before the next turn.",
+    flag_values=values,
+  )
+  flags.DEFINE_integer(
+    "limit", None, "Answers only this many prompts, from the first one on.", flag_values=values
+  )
+
+
+def define_settings(
+  values: flags.FlagValues, argv: list[str], default_config: Path = DEFAULT_CONFIG
+) -> None:
+  """Defines the flags that every command has which decodes: model, methods, policy, output.
+
+  Args:
+    values: gets the flags.
+    argv: the command line that they will be read from.
+    default_config: the file that --config names by default.
+  """
+
   def string(name: str, default: str | None, text: str) -> None:
     flags.DEFINE_string(name, default, text, flag_values=values)
 
@@ -146,7 +187,7 @@ def _define(values: flags.FlagValues, argv: list[str]) -> None:
 
   config_flags.DEFINE_config_file(
     "config",
-    str(DEFAULT_CONFIG),
+    str(default_config),
     "Python file whose get_config() states the experiment. A key of it is overridden with "
     "--config.KEY=VALUE, for example --config.draft_length=6.",
     flag_values=values,
@@ -168,20 +209,6 @@ def _define(values: flags.FlagValues, argv: list[str]) -> None:
   )
   string("model", DEFAULT_MODEL, "Target model: a short name, a hub id, a folder or a GGUF file.")
   string("dtype", None, "Number format of weights and caches. The default suits the device.")
-  flags.DEFINE_multi_string(
-    "prompt",
-    None,
-    "A prompt to answer. It can be given several times. Without --prompt and --prompts, a few "
-    "built-in prompts are answered.",
-    flag_values=values,
-  )
-  string(
-    "prompts",
-    None,
-    "JSONL file of prompts: objects with 'prompt', or Spec-Bench's 'turns', whose answers are "
-    "fed back before the next turn.",
-  )
-  integer("limit", None, "Answers only this many prompts, from the first one on.")
   flags.DEFINE_boolean(
     "raw",
     False,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.settings import METHODS, Settings
+from specjax import sharding
 from specjax.drafters import DraftModel, Empty, Fallback, PromptLookup
 from specjax.drafters.drafter_file import load_drafter, read_header
 from specjax.drafters.shipped import find_shipped
@@ -43,21 +44,47 @@ class Method:
     return None if self.drafter_file is None else cached_files.sha256(self.drafter_file)
 
 
-def build_methods(settings: Settings, target: Checkpoint) -> list[Method]:
+def build_methods(
+  settings: Settings,
+  target: Checkpoint,
+  left_out: dict[str, str] | None = None,
+  drafter_rules: str | None = None,
+) -> list[Method]:
   """The methods that the settings name, in that order.
+
+  Args:
+    settings: of the run.
+    target: who is decoded.
+    left_out: gets the reason for each method that cannot be built for this target, such as one
+      whose drafter was not trained for it; None raises it.
+    drafter_rules: how drafters lie on the target's mesh of devices; None is like the target.
 
   Raises:
     ValueError: naming the setting that does not fit.
   """
-  parts = _Parts(settings, target)
+  parts = _Parts(settings, target, drafter_rules)
   verifier = settings.make_verifier()
   methods = []
   for name in settings.methods:
     parts.used_file = None
-    drafter, params = BUILDERS[name](parts)
-    drafter.check(target.model)
+    try:
+      drafter, params = BUILDERS[name](parts)
+      drafter.check(target.model)
+    except ValueError as error:
+      if left_out is None:
+        raise
+      left_out[name] = str(error)
+      continue
+    if target.mesh is not None:
+      placed = target.rules if drafter_rules is None else drafter_rules
+      params = sharding.shard(params, target.mesh, placed, model=drafter)
     generator = TextGenerator(
-      target, drafter=drafter, drafter_params=params, verifier=verifier, raw=settings.raw
+      target,
+      drafter=drafter,
+      drafter_params=params,
+      verifier=verifier,
+      raw=settings.raw,
+      drafter_rules=drafter_rules,
     )
     # With nothing drafted there is nothing to accept: the target's own law, whatever the rule.
     lossless = verifier.lossless or drafter.num_nodes == 0
@@ -125,8 +152,11 @@ class _Parts:
     used_file: the file of the trained drafter that was last asked for.
   """
 
-  def __init__(self, settings: Settings, target: Checkpoint):
+  def __init__(self, settings: Settings, target: Checkpoint, drafter_rules: str | None = None):
     self.settings = settings
+    self._placement = dict(target.placement)
+    if target.mesh is not None and drafter_rules is not None:
+      self._placement["rules"] = drafter_rules
     self.used_file: Path | None = None
     self._target = target
     self._files = drafter_files(settings)
@@ -162,7 +192,7 @@ class _Parts:
     """The draft model that the settings name, its parameters, and whether to pad its vocabulary."""
     settings, target = self.settings, self._target
     if settings.draft_checkpoint:
-      draft = checkpoints.load(settings.draft_checkpoint, dtype=settings.dtype)
+      draft = checkpoints.load(settings.draft_checkpoint, dtype=settings.dtype, **self._placement)
       if draft.tokenizer is None or target.tokenizer is None:
         raise ValueError("draft_checkpoint and model must both have a tokenizer to compare")
       check_compatible(target.tokenizer, draft.tokenizer)

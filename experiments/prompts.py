@@ -101,10 +101,14 @@ def choose_prompts(texts: Sequence[str], path: str | None, limit: int | None) ->
   return prompts[:limit]
 
 
-def read_prompts(path: Path) -> tuple[Prompt, ...]:
+def read_prompts(path: Path, what: str = "prompts") -> tuple[Prompt, ...]:
   """Reads a JSONL file: an object a line, with `prompt` or with Spec-Bench's `turns`.
 
   Further keys that are read: `category`, `question_id`, `answer`. Blank lines are skipped.
+
+  Args:
+    path: the file.
+    what: what it holds, for error messages.
 
   Raises:
     ValueError: naming file, line and reason.
@@ -112,9 +116,9 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
   try:
     data = path.read_bytes()
   except FileNotFoundError:
-    raise ValueError(f"prompts file {path} does not exist") from None
+    raise ValueError(f"{what} file {path} does not exist") from None
   except OSError as error:
-    raise ValueError(f"prompts file {path} cannot be read: {error.strerror}") from error
+    raise ValueError(f"{what} file {path} cannot be read: {error.strerror}") from error
   prompts = []
   for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
     origin = f"{path} line {number}"
@@ -125,7 +129,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     if text.strip():
       prompts.append(_parse(text, origin))
   if not prompts:
-    raise ValueError(f"prompts file {path} is empty; it takes one JSON object a line")
+    raise ValueError(f"{what} file {path} is empty; it takes one JSON object a line")
   return tuple(prompts)
 
 

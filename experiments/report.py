@@ -38,6 +38,8 @@ class Summary:
     compile_seconds: compilation, in neither of the two.
     lossless: whether the output has the law of autoregressive decoding.
     deviations: new tokens that are not the target's own choice.
+    decode_tokens: the new tokens that `decode_seconds` took; None is all of them. Another system
+      than specjax may give its first ones with the reading of the prompt.
   """
 
   new_tokens: int
@@ -49,6 +51,7 @@ class Summary:
   compile_seconds: float
   lossless: bool
   deviations: int = 0
+  decode_tokens: int | None = None
 
   @property
   def block_efficiency(self) -> float | None:
@@ -63,9 +66,8 @@ class Summary:
   @property
   def tokens_per_second(self) -> float | None:
     """Of decoding alone; None where nothing was decoded."""
-    if not self.new_tokens or self.decode_seconds <= 0:
-      return None
-    return self.new_tokens / self.decode_seconds
+    tokens = self.new_tokens if self.decode_tokens is None else self.decode_tokens
+    return tokens / self.decode_seconds if tokens and self.decode_seconds > 0 else None
 
 
 # Below this many tokens a target call, after this many drafted tokens, a drafter is of no use.
@@ -93,6 +95,9 @@ def summarize(rows: Iterable[Row]) -> Summary:
     compile_seconds=seconds("compile_seconds"),
     lossless=all(row["lossless"] for row in rows),
     deviations=sum(row.get("deviations", 0) for row in rows),
+    decode_tokens=sum(
+      row["decode_tokens"] if "decode_tokens" in row else row["new_tokens"] for row in rows
+    ),
   )
 
 

@@ -16,14 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.display import Display
+from experiments.machine import PEER_PACKAGES, machine_stamp
 from experiments.methods import Method
+from experiments.peers import PeerAnswer, PeerMethod
 from experiments.prompts import Prompt
 from experiments.results import ResultsFolder, Row
 from experiments.settings import Settings
 from specjax import buckets
 from specjax.decoding import make_scheme
 from specjax.models.checkpoint import Checkpoint
-from specjax.text import ROUNDS_PER_SLICE, Answer, Message, TextSession
+from specjax.sharding import describe_mesh
+from specjax.text import ROUNDS_PER_SLICE, Answer, Message, TextGenerator, TextSession
 
 # Prompts that need no more slots than this share one compiled loop: a cache of this size is
 # read in little time beside the weights.
@@ -39,12 +42,21 @@ class Runner:
     self,
     settings: Settings,
     target: Checkpoint,
-    methods: Sequence[Method],
+    methods: Sequence[Method | PeerMethod],
     prompts: Sequence[Prompt],
     results: ResultsFolder,
     display: Display,
   ):
     """Reads every first turn once.
+
+    Args:
+      settings: of the run.
+      target: who is decoded.
+      methods: ways to decode, in turn. One that is another system decodes one prompt at a time,
+        and greedily.
+      prompts: what to answer.
+      results: the folder.
+      display: shows progress.
 
     Raises:
       ValueError: naming the prompt that does not fit the model's context.
@@ -56,6 +68,10 @@ class Runner:
     self._results = results
     self._display = display
     self._compiled: set[tuple[Any, ...]] = set()
+    # All methods read prompts alike.
+    self._encode = TextGenerator(target, raw=settings.raw).encode
+    peers = any(isinstance(method, PeerMethod) for method in methods)
+    self._machine = machine_stamp(*(PEER_PACKAGES if peers else ()))
     self._first_ids = [self._read_first_turn(prompt) for prompt in prompts]
 
   def run(self) -> None:
@@ -68,16 +84,19 @@ class Runner:
         for method in self._methods:
           self._run_batch(method, batch)
 
-  def _run_batch(self, method: Method, batch: Sequence[int]) -> None:
+  def _run_batch(self, method: Method | PeerMethod, batch: Sequence[int]) -> None:
     """All turns of a batch of conversations."""
     for turn in range(max(len(self._prompts[index].turns) for index in batch)):
       indices = [index for index in batch if turn < len(self._prompts[index].turns)]
       if all((method.name, index, turn) in self._results.rows for index in indices):
         continue
       # Finished rows of a batch that was cut off are decoded along: the arrays are the same.
-      ids = [self._read_turn(method, index, turn) for index in indices]
+      ids = [self.read_turn(method.name, index, turn) for index in indices]
       self._display.begin(method.name, [(index, self._prompts[index]) for index in indices], turn)
-      answers, batch_facts = self._decode(method, indices, ids)
+      if isinstance(method, PeerMethod):
+        answers, batch_facts = self._decode_with_peer(method, ids)
+      else:
+        answers, batch_facts = self._decode(method, indices, ids)
       batch_facts["batch_index"] = batch[0] // self._settings.batch_size
       rows = [
         self._row(method, index, turn, answer) | batch_facts
@@ -90,7 +109,7 @@ class Runner:
 
   def _read_first_turn(self, prompt: Prompt) -> list[int]:
     try:
-      ids = self._methods[0].generator.encode(prompt.turns[0])
+      ids = self._encode(prompt.turns[0])
     except ValueError as error:
       raise ValueError(f"{prompt.origin}: {error}") from error
     limit, new = self._target.model.max_positions, self._settings.max_new_tokens
@@ -101,17 +120,23 @@ class Runner:
       )
     return ids
 
-  def _read_turn(self, method: Method, index: int, turn: int) -> list[int]:
-    """The tokens of a conversation up to the user's message `turn`."""
+  def read_turn(self, method: str, index: int, turn: int) -> list[int]:
+    """The tokens that a method reads: a conversation up to the user's message `turn`.
+
+    Args:
+      method: by name; the answers before that message are its own, and finished.
+      index: of the prompt.
+      turn: from 0.
+    """
     if turn == 0:
       return self._first_ids[index]
     messages: list[Message] = []
     for earlier, text in enumerate(self._prompts[index].turns[: turn + 1]):
       messages.append({"role": "user", "content": text})
       if earlier < turn:
-        answer = self._results.rows[method.name, index, earlier]["text"]
+        answer = self._results.rows[method, index, earlier]["text"]
         messages.append({"role": "assistant", "content": answer})
-    return method.generator.encode(messages)
+    return self._encode(messages)
 
   # --- decoding ----------------------------------------------------------------------------
 
@@ -137,6 +162,46 @@ class Runner:
       "decode_seconds": decode_seconds,
       "compile_seconds": compile_seconds,
       "batch_size": len(indices),
+    }
+
+  def _decode_with_peer(
+    self, method: PeerMethod, ids: Sequence[Sequence[int]]
+  ) -> tuple[list[Answer], Row]:
+    """The same for another system, which decodes one prompt at a time."""
+    (prompt,), (room,) = ids, self._room(ids)
+    compile_seconds = 0.0
+    if room and (method.name,) not in self._compiled:
+      started = time.perf_counter()
+      method.decode(prompt, min(room, 2))  # the first call of all is slower
+      compile_seconds = time.perf_counter() - started
+      self._compiled.add((method.name,))
+    found = method.decode(prompt, room) if room else PeerAnswer.nothing()
+    tokens, calls, drafted = found.token_ids, found.tokens_per_call, found.drafted_per_call
+    histogram = [0] * (method.draft_length + 1)
+    for length in calls:
+      histogram[min(length - 1, method.draft_length)] += 1
+    tokenizer = self._target.tokenizer
+    ended = bool(tokens) and tokens[-1] in self._target.eos_ids
+    answer = Answer(
+      text=tokenizer.decode(tokens, skip_special_tokens=True) if tokenizer else "",
+      token_ids=tokens,
+      log_probs=[],
+      finish_reason="eos" if ended else "length",
+      prompt_tokens=len(prompt),
+      target_calls=len(calls),
+      draft_calls=sum(count > 0 for count in drafted),
+      drafted_tokens=sum(drafted),
+      accepted_tokens=len(tokens) - len(calls),
+      accepted_histogram=histogram,
+      tokens_per_call=calls,
+    )
+    self._display.show([answer.text])
+    return [answer], {
+      "prefill_seconds": found.prefill_seconds,
+      "decode_seconds": found.decode_seconds,
+      "compile_seconds": compile_seconds,
+      "batch_size": 1,
+      "decode_tokens": found.decode_tokens,
     }
 
   def _room(self, ids: Sequence[Sequence[int]]) -> list[int]:
@@ -187,13 +252,14 @@ class Runner:
     self._compiled.add(shapes)
     return seconds
 
-  def _row(self, method: Method, index: int, turn: int, answer: Answer) -> Row:
+  def _row(self, method: Method | PeerMethod, index: int, turn: int, answer: Answer) -> Row:
     """A line of `results.jsonl`, but for what the batch adds."""
     prompt = self._prompts[index]
     return {
       "method": method.name,
       "prompt_index": index,
       "turn": turn,
+      "num_turns": len(prompt.turns),
       "question_id": prompt.question_id,
       "category": prompt.category,
       "prompt_tokens": answer.prompt_tokens,
@@ -206,6 +272,7 @@ class Runner:
       "drafted_tokens": answer.drafted_tokens,
       "accepted_tokens": answer.accepted_tokens,
       "accepted_histogram": answer.accepted_histogram,
+      "tokens_per_call": answer.tokens_per_call,
       "deviations": answer.deviations,
       "log_probs": [round(value, 6) for value in answer.log_probs],
       "lossless": method.lossless,
@@ -215,4 +282,7 @@ class Runner:
       "seed": self._settings.seed,
       "model": self._target.name,
       "source": self._target.source,
+      "dtype": str(self._target.model.dtype),
+      "mesh": None if self._target.mesh is None else describe_mesh(self._target.mesh),
+      "machine": self._machine,
     }

@@ -173,6 +173,25 @@ class Generation:
     """The log-probabilities of the new tokens of each row, on the host."""
     return [row.tolist() for row in self._new(self.records.log_probs)]
 
+  def tokens_per_call(self) -> list[list[int]]:
+    """The new tokens of every target call of each row, in order, on the host.
+
+    As many as `target_calls`, and together the new tokens, so that their mean is the block
+    efficiency. A target call that the drafter made itself gave the certain node of its draft.
+    """
+    calls, proposed = self._new(self.records.call), self._new(self.records.proposed)
+    rows = []
+    for call, drafted in zip(calls, proposed, strict=True):
+      lengths = np.bincount(call).tolist()
+      has_draft = np.bincount(call, weights=drafted > 0) > 0
+      row = []
+      for length, own_call in zip(lengths, self.certain_nodes * has_draft, strict=True):
+        # Each certain node is the first token that is left of its round.
+        certain = min(int(own_call), length)
+        row += [1] * certain + [0] * (int(own_call) - certain) + [length - certain]
+      rows.append(row)
+    return rows
+
   def _new(self, values: Array) -> list[np.ndarray]:
     host, start, end = jax.device_get((values, self.prompt_lengths, self.lengths))
     return [row[first:last] for row, first, last in zip(host, start, end, strict=True)]

@@ -22,8 +22,22 @@ def recover(path: Path) -> list[Any]:
     with path.open("r+b") as file:
       file.truncate(whole)
       os.fsync(file.fileno())
+  return _values(data[:whole], path)
+
+
+def read(path: Path) -> list[Any]:
+  """The same without touching the file: another process may be writing the half line.
+
+  Raises:
+    ValueError: for a whole line that is not JSON, naming it.
+  """
+  data = path.read_bytes() if path.exists() else b""
+  return _values(data[: data.rfind(b"\n") + 1], path)
+
+
+def _values(data: bytes, path: Path) -> list[Any]:
   values = []
-  for number, line in enumerate(data[:whole].splitlines(), start=1):
+  for number, line in enumerate(data.splitlines(), start=1):
     try:
       values.append(json.loads(line))
     except ValueError as error:

@@ -26,6 +26,7 @@ from specjax.decoding import Session, open_session
 from specjax.generation import RUNNING, Generation
 from specjax.models.stream_decoder import StreamDecoder
 from specjax.models.tokenizer import Tokenizer, tokens_covering
+from specjax.sharding.rules import Rules
 from specjax.types import Array, Drafter, Params, Verifier
 
 # A prompt is a text (one user message) or a conversation, as chat templates take it.
@@ -53,6 +54,7 @@ class Answer:
     accepted_tokens: those of `token_ids` that were drafted.
     accepted_histogram: scoring calls by how many drafted tokens they committed, from 0.
     deviations: new tokens that are not the target's own choice: none under a lossless verifier.
+    tokens_per_call: new tokens of each of the `target_calls`, in order.
   """
 
   text: str
@@ -66,6 +68,7 @@ class Answer:
   accepted_tokens: int
   accepted_histogram: list[int]
   deviations: int = 0
+  tokens_per_call: list[int] = dataclasses.field(default_factory=list)
 
   @property
   def new_tokens(self) -> int:
@@ -83,6 +86,7 @@ class TextGenerator:
     drafter_params: the drafter's parameters.
     verifier: `RejectionSampling()` if None.
     raw: whether prompts are plain text even if the checkpoint has a chat template.
+    drafter_rules: how the drafter lies on the checkpoint's mesh, as `specjax.generate` takes it.
   """
 
   checkpoint: Any
@@ -90,6 +94,7 @@ class TextGenerator:
   drafter_params: Params = None
   verifier: Verifier | None = None
   raw: bool = False
+  drafter_rules: Rules | str | None = None
 
   @property
   def tokenizer(self) -> Tokenizer:
@@ -157,6 +162,8 @@ class TextGenerator:
         "drafter_params": self.drafter_params,
         "verifier": self.verifier,
         "eos_ids": self.checkpoint.eos_ids,
+        "drafter_rules": self.drafter_rules,
+        **self.checkpoint.placement,
         **options,
       },
     )
@@ -251,7 +258,7 @@ class TextSession:
     """What has been decoded so far, one a row."""
     generation = self._session.device_generation()
     statistics, generation = jax.device_get((_statistics(generation), generation))
-    reasons = generation.finish_reasons
+    reasons, per_call = generation.finish_reasons, generation.tokens_per_call()
     return [
       Answer(
         text=row.text,
@@ -259,6 +266,7 @@ class TextSession:
         log_probs=log_probs,
         finish_reason=reasons[index],
         prompt_tokens=int(self._prompt_tokens[index]),
+        tokens_per_call=per_call[index],
         **{name: values[index].tolist() for name, values in statistics.items()},
       )
       for index, (row, ids, log_probs) in enumerate(

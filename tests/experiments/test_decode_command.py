@@ -196,6 +196,9 @@ def test_shipped_drafters_decode_out_of_the_box_and_stay_with_the_target(command
     two_calls["target_calls"] == sum(two_calls["accepted_histogram"]) + two_calls["draft_calls"]
   )
   assert merged["target_calls"] == sum(merged["accepted_histogram"])
+  for row in rows:
+    assert len(row["tokens_per_call"]) == row["target_calls"]
+    assert sum(row["tokens_per_call"]) == row["new_tokens"]
 
 
 def test_deviations_of_a_loose_rule_are_counted_and_shown(command, ship, capsys):

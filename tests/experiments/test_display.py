@@ -5,6 +5,7 @@ import io
 import pytest
 import rich.console
 
+from experiments import display as display_module
 from experiments.display import Display, RichDisplay, make_display
 from experiments.prompts import Prompt
 
@@ -63,3 +64,33 @@ def test_the_bar_reaches_its_end():
 
 def test_plain_lines_are_printed_where_there_is_no_terminal():
   assert type(make_display()) is Display
+
+
+@pytest.mark.parametrize("with_a_bar", [False, True])
+def test_runs_of_many_rows_show_a_line_each_and_the_time_left(monkeypatch, with_a_bar):
+  clock = iter([0.0, *[100.0] * 9])
+  monkeypatch.setattr(display_module.time, "monotonic", lambda: next(clock))
+  stream = io.StringIO()
+  display = Display(stream, texts=False)
+  if with_a_bar:
+    display = RichDisplay(
+      rich.console.Console(file=stream, width=120, highlight=False), texts=False
+    )
+    monkeypatch.undo()
+  with display.open(total=6, done=1):
+    display.begin("lookup", [(0, PROMPT)], 0)
+    display.show(["the text"])
+    display.end([row(0, "the text") | {"method": "lookup"}])
+  text = stream.getvalue()
+  assert "prompt 0 (editing), lookup: 4 tokens, 2.00 a target call, 8.0 tokens/s" in text
+  assert "the text" not in text
+  assert "(2 of 6 rows done, " in text
+  if not with_a_bar:
+    assert "(2 of 6 rows done, 7 min left)" in text
+
+
+@pytest.mark.parametrize(
+  ("seconds", "text"), [(0.2, "0 s"), (89, "89 s"), (90, "2 min"), (3599, "1 h 00 min")]
+)
+def test_durations_are_for_people(seconds, text):
+  assert display_module.duration(seconds) == text
