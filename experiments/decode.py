@@ -22,7 +22,7 @@ from experiments import flags
 from experiments.prompts import Prompt, choose_prompts
 
 
-class Interrupted(Exception):  # noqa: N818 (Ctrl-C is not an error)
+class Interrupted(KeyboardInterrupt):
   """The user stopped the run; the text says how to go on."""
 
 
@@ -52,11 +52,16 @@ def decode(options: flags.Options) -> None:
     Interrupted: for Ctrl-C after results began.
   """
   prompts = choose_prompts(options.prompt, options.prompts, options.limit)
+  with options.processes.joined():
+    _decode(options, prompts)
+
+
+def _decode(options: flags.Options, prompts: Sequence[Prompt]) -> None:
   # Imported late: a mistyped flag is answered at once, not after JAX has started.
   from experiments.display import make_display
   from experiments.methods import build_methods, drafter_files
   from experiments.report import report
-  from experiments.results import ResultsFolder, fresh_folder
+  from experiments.results import ResultsFolder
   from experiments.runner import Runner
   from experiments.settings import make_settings
   from specjax.models import checkpoint
@@ -64,8 +69,11 @@ def decode(options: flags.Options) -> None:
   settings = make_settings(options.config, options.settings)
   drafter_files(settings)  # for its errors, before a model is loaded
   placement = options.mesh.load_options(settings.batch_size)
-  output = Path(options.output) if options.output else fresh_folder()
-  results = ResultsFolder(output, settings.to_json() | {"prompts": _fingerprint(prompts)})
+  results = ResultsFolder.of_run(
+    Path(options.output) if options.output else None,
+    settings.to_json() | {"prompts": _fingerprint(prompts)},
+  )
+  output = results.path
   try:
     keep_compiled_programs(options.compilation_cache_dir)
     target = checkpoint.load(settings.model, dtype=settings.dtype, **placement)

@@ -18,6 +18,7 @@ from ml_collections import config_flags
 
 from configs import base
 from experiments.mesh_flags import MeshOptions, define_mesh, read_mesh
+from experiments.process_flags import ProcessOptions, define_processes, read_processes
 
 DEFAULT_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "prompt_lookup.py"
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -41,6 +42,7 @@ class Options:
     output: folder of `--output`, or None for a fresh one.
     compilation_cache_dir: folder for compiled programs; None is the default one, "" is none.
     mesh: the devices to run on.
+    processes: those that run together.
   """
 
   config: Any
@@ -51,6 +53,7 @@ class Options:
   output: str | None
   compilation_cache_dir: str | None
   mesh: MeshOptions = dataclasses.field(default_factory=MeshOptions)
+  processes: ProcessOptions = dataclasses.field(default_factory=ProcessOptions)
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -69,6 +72,7 @@ def parse(argv: Sequence[str]) -> Options:
     raise ValueError(f"unexpected argument {positional[0]!r}; a prompt is given as --prompt=TEXT")
   if values.limit is not None and values.limit < 1:
     raise ValueError(f"limit must be an integer >= 1, got {values.limit}")
+  processes = read_processes(values)
   return Options(
     config=values.config,
     settings=settings_of(values),
@@ -77,7 +81,8 @@ def parse(argv: Sequence[str]) -> Options:
     limit=values.limit,
     output=values.output,
     compilation_cache_dir=values.compilation_cache_dir,
-    mesh=read_mesh(values),
+    mesh=processes.mesh(read_mesh(values)),
+    processes=processes,
   )
 
 
@@ -146,6 +151,7 @@ _SETTINGS = (
 def _define(values: flags.FlagValues, argv: list[str]) -> None:
   define_settings(values, argv)
   define_mesh(values)
+  define_processes(values)
   flags.DEFINE_multi_string(
     "prompt",
     None,

@@ -40,10 +40,12 @@ class MeshOptions:
           flag = "sharding_rules" if name == "rules" else name
           raise ValueError(f"--{flag} says how arrays lie on a mesh: give --mesh too")
       return {}
-    from specjax.sharding import Partitioning, make_rules
+    from specjax.sharding import Partitioning, make_rules, processes
 
+    processes.check_same("devices or batch size", [*dataclasses.astuple(self), batch_size])
     make_rules(self.drafter_rules)  # for its errors, before a model is loaded
     partitioning = Partitioning.of(self.mesh, self.rules)
+    processes.check_mesh(partitioning.mesh)
     partitioning.check_batch(batch_size, "batch_size")
     return {"mesh": partitioning.mesh, "rules": self.rules}
 

@@ -67,6 +67,30 @@ class ResultsFolder:
         raise ValueError(f"{self._file_path} line {number} is not a row of results") from None
     self.resumed = len(self.rows)
 
+  @classmethod
+  def of_run(cls, path: Path | None, settings: dict[str, Any]) -> "ResultsFolder":
+    """The folder of a run: of several processes, the first reads and writes for all.
+
+    Args:
+      path: the folder; None takes a fresh one.
+      settings: JSON values that decide the results.
+
+    Raises:
+      ValueError: as the constructor, in every process; or if processes have other settings.
+    """
+    from specjax.sharding import processes
+
+    processes.check_same("settings or prompts", settings)
+    path = Path(processes.from_first(lambda: str(path or fresh_folder())))
+    if processes.is_first():
+      # Told to all, a ValueError is raised in all of them.
+      folder: list[ResultsFolder] = []
+      processes.from_first(lambda: folder.append(cls(path, settings)))
+      processes.from_first(lambda: list(folder[0].rows.values()))
+      return folder[0]
+    processes.from_first(lambda: None)
+    return _FollowedResults(path, processes.from_first(lambda: None))
+
   def check_source(self, source: str) -> None:
     """Checks that finished rows came from the same weights.
 
@@ -132,6 +156,20 @@ class ResultsFolder:
           f"output {self.path} holds a run with other settings: {name} was {_short(before)}, now "
           f"it is {_short(now)}; choose another --output"
         )
+
+
+class _FollowedResults(ResultsFolder):
+  """What another process than the first knows of the folder: rows, and no files."""
+
+  def __init__(self, path: Path, rows: Iterable[Row]):
+    self.path = path
+    self.rows = {row_key(row): row for row in rows}
+    self.resumed = len(self.rows)
+
+  def append(self, rows: Iterable[Row]) -> None:
+    """Keeps the rows, as later turns read earlier answers."""
+    for row in rows:
+      self.rows.setdefault(row_key(row), row)
 
 
 def _short(value: Any) -> str:

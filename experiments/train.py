@@ -78,6 +78,11 @@ def train(options: train_flags.TrainOptionsRead) -> int:
   Raises:
     ValueError: for bad input.
   """
+  with options.processes.joined():
+    return _train(options)
+
+
+def _train(options: train_flags.TrainOptionsRead) -> int:
   settings = options.settings
   # Imported late: a mistyped flag is answered at once, not after JAX has started.
   from experiments.objectives import make_objective
@@ -87,6 +92,7 @@ def train(options: train_flags.TrainOptionsRead) -> int:
   from specjax.drafters.drafter_file import save_drafter
   from specjax.models import checkpoint
   from specjax.models.fingerprint import fingerprint
+  from specjax.sharding import processes
   from specjax.training.joined_tokens import open_token_data
   from specjax.training.packing import PackedData
   from specjax.training.train_loop import train as run
@@ -103,7 +109,7 @@ def train(options: train_flags.TrainOptionsRead) -> int:
     max_validation_rows=settings["max_validation_rows"],
     part=settings["data_part"],
   )
-  output = Path(options.output) if options.output else fresh_folder()
+  output = Path(processes.from_first(lambda: str(options.output or fresh_folder())))
   target = checkpoint.load(options.model, dtype=options.dtype, **placement)
   if target.model.vocab_size != folder.manifest["vocab_size"]:
     raise ValueError(
@@ -111,17 +117,16 @@ def train(options: train_flags.TrainOptionsRead) -> int:
       f"{target.name} has {target.model.vocab_size}"
     )
   objective = make_objective(settings["scheme"], settings["objective"], target, data.token_counts)
-  _check_same_run(
-    output,
-    {
-      **settings,
-      "model": target.name,
-      "dtype": str(target.model.dtype),
-      "target": fingerprint(target.model, target.params),
-      "data": folder.manifest,
-      "data_rows": len(folder.rows),
-    },
-  )
+  described = {
+    **settings,
+    "model": target.name,
+    "dtype": str(target.model.dtype),
+    "target": fingerprint(target.model, target.params),
+    "data": folder.manifest,
+    "data_rows": len(folder.rows),
+  }
+  processes.check_same("settings or data", described)
+  processes.from_first(lambda: _check_same_run(output, described))
   print(
     f"{settings['scheme']} for {target.name}: {data.num_train_rows} rows of {options.data}, "
     f"{train_options.num_steps} steps; results go to {output}",
@@ -152,6 +157,8 @@ def train(options: train_flags.TrainOptionsRead) -> int:
     _save_target(output / "target", target, params)
   trained = objective.export(result.trainable, params)
   save_drafter(output / "drafter.safetensors", trained, model, params, target.name)
+  if not processes.is_first():
+    return 0
   print(f"\n{_closing_table(result.rows)}\n")
   note = plot_metrics(result.rows, output / "metrics.png")
   print(note or f"Plot: {output / 'metrics.png'}")

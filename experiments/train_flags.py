@@ -13,6 +13,7 @@ from ml_collections import ConfigDict, config_flags
 from configs import train_base
 from experiments.flags import DEFAULT_MODEL, HelpRequested, asks_for_help, describe, read
 from experiments.mesh_flags import MeshOptions, define_mesh, read_mesh
+from experiments.process_flags import ProcessOptions, define_processes, read_processes
 
 DEFAULT_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "train_blockwise.py"
 
@@ -41,6 +42,7 @@ class TrainOptionsRead:
     model: the target.
     dtype: of its weights; None suits the device.
     mesh: the devices to train on.
+    processes: those that train together.
   """
 
   settings: dict[str, Any]
@@ -49,6 +51,7 @@ class TrainOptionsRead:
   model: str
   dtype: str | None
   mesh: MeshOptions = dataclasses.field(default_factory=MeshOptions)
+  processes: ProcessOptions = dataclasses.field(default_factory=ProcessOptions)
 
 
 def parse(argv: Sequence[str]) -> TrainOptionsRead:
@@ -71,13 +74,15 @@ def parse(argv: Sequence[str]) -> TrainOptionsRead:
   for flag, key in _KEYS.items():
     if values[flag].value is not None:
       config[key] = values[flag].value
+  processes = read_processes(values)
   return TrainOptionsRead(
     settings=_checked(config),
     data=values.data,
     output=values.output,
     model=values.model,
     dtype=values.dtype,
-    mesh=read_mesh(values),
+    mesh=processes.mesh(read_mesh(values)),
+    processes=processes,
   )
 
 
@@ -159,6 +164,7 @@ def _define(values: flags.FlagValues, argv: list[str]) -> None:
   string("model", DEFAULT_MODEL, "Target model: a short name, hub id, folder or file.")
   string("dtype", None, "Number format of the target. The default suits the device.")
   define_mesh(values, drafter=False)
+  define_processes(values)
   integer("steps", "Optimiser updates in all.")
   flags.DEFINE_float(
     "learning_rate", None, "Highest learning rate, after the warm-up.", flag_values=values

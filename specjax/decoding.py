@@ -30,6 +30,7 @@ from specjax.models.prefill import prefill
 from specjax.requests import Prompts, make_request
 from specjax.run_if import run_if
 from specjax.sharding.partitioning import Partitioning
+from specjax.sharding.processes import fetch
 from specjax.sharding.rules import Rules
 from specjax.types import (
   Array,
@@ -241,7 +242,7 @@ class Session:
   def advance(self, max_rounds: int | None = None) -> bool:
     """Runs up to `max_rounds` rounds (None: to the end); returns whether rows go on."""
     self.advance_async(max_rounds)
-    return bool(np.any(np.asarray(self._state.finish) == RUNNING))
+    return bool(np.any(fetch(self._state.finish) == RUNNING))
 
   def advance_async(self, max_rounds: int | None = None) -> None:
     """The same without waiting for the device (and so traceable)."""
@@ -264,11 +265,11 @@ class Session:
   def snapshot(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Host copies of `tokens [B, S]`, `length [B]` and `finish [B]`."""
     state = self._state
-    return jax.device_get((state.tokens, state.length, state.finish))
+    return fetch((state.tokens, state.length, state.finish))
 
   def generation(self) -> Generation:
     """What has been decoded so far, copied to the host (the state itself is donated on)."""
-    return jax.device_get(self.device_generation())
+    return fetch(self.device_generation())
 
   def device_generation(self) -> Generation:
     """What has been decoded so far, as new arrays on the device."""

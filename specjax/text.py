@@ -26,6 +26,7 @@ from specjax.decoding import Session, open_session
 from specjax.generation import RUNNING, Generation
 from specjax.models.stream_decoder import StreamDecoder
 from specjax.models.tokenizer import Tokenizer, tokens_covering
+from specjax.sharding.processes import fetch
 from specjax.sharding.rules import Rules
 from specjax.types import Array, Drafter, Params, Verifier
 
@@ -257,7 +258,7 @@ class TextSession:
   def answers(self) -> list[Answer]:
     """What has been decoded so far, one a row."""
     generation = self._session.device_generation()
-    statistics, generation = jax.device_get((_statistics(generation), generation))
+    statistics, generation = fetch((_statistics(generation), generation))
     reasons, per_call = generation.finish_reasons, generation.tokens_per_call()
     return [
       Answer(

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from specjax.drafters import blockwise, pass_look_ahead, trained_draft_model
 from specjax.models.cached_files import replace_file, temporary_folder
 from specjax.models.fingerprint import fingerprint, same_target, short_fingerprint
 from specjax.models.optional_packages import require
+from specjax.sharding.processes import fetch, is_first
 from specjax.training.objective import TrainedDrafter
 from specjax.types import Drafter, Model, Params
 
@@ -69,7 +69,8 @@ def save_drafter(
 ) -> None:
   """Writes a drafter file: whole, or not at all. What was at `path` is replaced.
 
-  The same drafter gives the same bytes.
+  The same drafter gives the same bytes. Of several processes, which must all call it, the first
+  writes.
 
   Args:
     path: the file; its folder is made if need be.
@@ -96,8 +97,10 @@ def save_drafter(
     text = json.dumps(header, allow_nan=False, sort_keys=True)
   except (TypeError, ValueError) as error:
     raise ValueError(f"settings of a trained drafter must be JSON values: {error}") from error
-  arrays = {name: np.asarray(jax.device_get(array)) for name, array in trained.arrays.items()}
+  arrays = {name: np.asarray(array) for name, array in fetch(dict(trained.arrays)).items()}
   arrays = {name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())}
+  if not is_first():
+    return
   destination = Path(path).expanduser()
   with temporary_folder(destination.absolute().parent) as aside:
     # Not safetensors' own save_file, whose files only their owner may read.

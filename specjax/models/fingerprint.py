@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.sharding.processes import fetch
 from specjax.types import Model, Params
 
 _VERSION = "1"
@@ -138,7 +139,7 @@ def _group(name: str, leaf: Any, serial: int) -> np.ndarray:
   if isinstance(leaf, jax.Array):
     sizes = [width if k == axis else 1 for k in range(len(shape))]
     leaf = jax.lax.dynamic_slice(leaf, [np.int32(index) for index in place], sizes)
-    row = np.asarray(jax.device_get(leaf), np.float32).reshape(-1)
+    row = np.asarray(fetch(leaf), np.float32).reshape(-1)
   else:
     index = [slice(p, p + width) if k == axis else p for k, p in enumerate(place)]
     row = np.asarray(leaf[tuple(index)], np.float32)

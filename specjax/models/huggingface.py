@@ -21,6 +21,7 @@ from specjax.models.optional_packages import require
 from specjax.models.text_files import read_json
 from specjax.models.transformer import Transformer
 from specjax.sharding.partitioning import Partitioning
+from specjax.sharding.processes import place
 from specjax.sharding.rules import Rules
 from specjax.types import Params
 
@@ -149,7 +150,7 @@ def params_from_tensors(
     sharding = None if shardings is None else _lookup(shardings, path)
     if path[0] == "head" and config.tie_embeddings:
       leaf = params["embed"]["embedding"].T
-      leaf = leaf if sharding is None else jax.device_put(leaf, sharding)
+      leaf = leaf if sharding is None else place(leaf, sharding)
     else:
       tensor = fetch(name, shape[::-1] if transposed else shape)
       if sharding is None:

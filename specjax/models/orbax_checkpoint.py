@@ -9,6 +9,7 @@ A checkpoint is a folder:
   tokenizer.json, ...      the tokenizer and the EOS ids, where they were given
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from specjax.models.text_files import read_json
 from specjax.models.tokenizer import Tokenizer
 from specjax.models.transformer import Transformer
 from specjax.sharding.partitioning import Partitioning
+from specjax.sharding.processes import from_first, is_first
 from specjax.sharding.rules import Rules
 from specjax.types import Params, PyTree
 
@@ -68,10 +70,18 @@ def save_orbax(
   if folder.exists() and not overwrite:
     raise FileExistsError(f"{folder} exists: choose another folder, or overwrite=True")
   _check_shapes(model.param_shapes(), params, "params")
-  with cached_files.temporary_folder(folder.parent) as aside:
-    fresh = aside / "checkpoint"
-    fresh.mkdir()
+  with contextlib.ExitStack() as stack:
+
+    def make_folder() -> str:
+      fresh = stack.enter_context(cached_files.temporary_folder(folder.parent)) / "checkpoint"
+      fresh.mkdir()
+      return str(fresh)
+
+    # Of several processes each writes its part of the parameters, and the first the rest.
+    fresh = Path(from_first(make_folder))
     ocp.save(fresh / _PARAMS_NAME, params)
+    if not is_first():
+      return
     if tokenizer is not None:
       tokenizer.save(fresh)
     if eos_ids:

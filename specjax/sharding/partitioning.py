@@ -11,6 +11,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from specjax.sharding.logical_axes import PER_HEAD, Axes, leaf_path, logical_axes
 from specjax.sharding.mesh import make_mesh
+from specjax.sharding.processes import place
 from specjax.sharding.rules import RulePairs, Rules, make_rules
 from specjax.types import Array, PyTree
 
@@ -86,7 +87,7 @@ class Partitioning:
 
   def shard(self, tree: PyTree, batch: int | None = None) -> PyTree:
     """The arrays of a tree on their devices; those that are there already are not copied."""
-    return jax.device_put(tree, self.shardings(tree, batch))
+    return place(tree, self.shardings(tree, batch))
 
   def constrain(self, array: Array, *axes: str | None) -> Array:
     """Tells the compiler how an intermediate result with these logical dimensions lies."""

@@ -53,7 +53,10 @@ class TrainCheckpoints:
 
   def save(self, step: int, state: object) -> None:
     """Saves a state in the background (its arrays are copied first)."""
-    leaves = jax.device_get(jax.tree.leaves(state))
+    leaves = jax.tree.leaves(state)
+    if jax.process_count() == 1:
+      leaves = jax.device_get(leaves)
+    # Of several processes each writes what it has: Orbax copies that to the host itself.
     self._manager.save(step, args=ocp.args.StandardSave(_named(leaves)))
 
   def close(self) -> None:

@@ -22,6 +22,7 @@ from jax.sharding import Mesh
 
 from specjax.arguments import check_integer
 from specjax.sharding.partitioning import Partitioning
+from specjax.sharding.processes import any_process, is_first
 from specjax.sharding.rules import Rules
 from specjax.training.objective import Metrics, Objective
 from specjax.training.optimizer import OptimizerOptions, make_optimizer
@@ -154,7 +155,7 @@ def train(
     if checkpoints is not None:
       state = checkpoints.restore(state)
     start = int(state.step)
-    log = TrainLog(None if folder is None else Path(folder), start)
+    log = TrainLog(None if folder is None or not is_first() else Path(folder), start)
     meter = TrainMeter(log.rows)
     for step in range(start, options.num_steps):
       batches = stack_batches(
@@ -168,7 +169,8 @@ def train(
       newest = metrics
       meter.add(metrics, int(np.sum(batches.segments > 0)))
       done = step + 1
-      stopped = done < options.num_steps and should_stop is not None and should_stop()
+      # A signal may have reached one process only, or not all of them in the same step.
+      stopped = should_stop is not None and done < options.num_steps and any_process(should_stop())
       last = stopped or done == options.num_steps
       saved = last or done % options.save_every == 0
       # Each checkpoint has its row, so that what follows it adds up the same steps after a resume.
