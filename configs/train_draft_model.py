@@ -36,7 +36,7 @@ def get_config() -> ConfigDict:
 
   config.window = 512
   config.batch_size = 4
-  config.num_steps = 1600
+  config.num_steps = 1400
   config.learning_rate = 1.5e-3
   config.warmup_steps = 50
   return config
