@@ -73,7 +73,9 @@ WORK = Path(tempfile.mkdtemp(prefix="specjax-"))
 #
 # Inside a word the next bytes are nearly certain; where a sentence begins they are not. That is how
 # real text is, and why drafting works. Here and there some bytes are smudged (`#`), as on scanned
-# pages: so the target learns to read on across a gap, which PaSS will ask of it.
+# pages: so the target learns to read on across a gap, which PaSS will ask of it. This toy is made to
+# suit PaSS: on the same text without smudges it came to 1.1 tokens a call only. The figures below
+# say nothing about real models.
 
 # %%
 FACTS = {
