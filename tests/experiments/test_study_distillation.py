@@ -124,7 +124,10 @@ def kept_and_judged(rows, draft_length):
   """Counted block by block: a draft is judged up to the first token that is not kept."""
   kept = judged = 0
   for row in rows:
-    for length, count in enumerate(row["accepted_histogram"]):
+    histogram = list(row["accepted_histogram"])
+    # A round without a draft, at the end of a text, judges nothing.
+    histogram[0] -= sum(histogram) - row.get("draft_calls", sum(histogram))
+    for length, count in enumerate(histogram):
       for _ in range(count):
         kept += length
         judged += length if length == draft_length else length + 1
