@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import flags
+from experiments.command import answer
 from experiments.prompts import Prompt, choose_prompts
 
 
@@ -28,20 +29,7 @@ class Interrupted(KeyboardInterrupt):
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command; returns the exit code."""
-  try:
-    decode(flags.parse(argv))
-  except flags.HelpRequested as request:
-    print(request)
-  except (ValueError, OSError, ImportError) as error:
-    flags.print_error(error)
-    return 2
-  except Interrupted as stop:
-    print(stop, file=sys.stderr)
-    return 130
-  except KeyboardInterrupt:
-    print("interrupted before anything was decoded", file=sys.stderr)
-    return 130
-  return 0
+  return answer(lambda: decode(flags.parse(argv)), "interrupted before anything was decoded")
 
 
 def decode(options: flags.Options) -> None:

@@ -23,42 +23,28 @@ from absl import flags
 from ml_collections import config_flags
 
 from configs import base
-from experiments.flags import (
-  DEFAULT_CONFIG,
-  DEFAULT_MODEL,
-  asks_for_help,
-  describe,
-  print_error,
-  read,
-)
+from experiments.command import HelpRequested, answer, asks_for_help, describe
+from experiments.flags import DEFAULT_CONFIG, DEFAULT_MODEL, SETTINGS, read
 from experiments.prompts import BUILT_IN
 
-_SETTINGS = (
-  *("model", "dtype", "raw", "seed", "batch_size", "methods", "drafter", "max_new_tokens"),
-  *("temperature", "top_k", "top_p", "min_p", "repetition_penalty"),
-)
 # What --load takes from the command line rather than from the manifest, where it is given.
 _LOADED = ("model", "drafter", "seed")
 
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command; returns the exit code."""
+  return answer(lambda: _run(argv), "interrupted; programs that were written whole are there")
+
+
+def _run(argv: Sequence[str]) -> int:
   values = flags.FlagValues()
-  try:
-    if asks_for_help(argv):
-      _define(values, ["export"])
-      print(f"{__doc__}\nFlags:", *describe(values, DEFAULT_CONFIG), sep="\n")
-      return 0
-    positional = read(values, _define, list(argv), base.get_config().keys())
-    if positional:
-      raise ValueError(f"unexpected argument {positional[0]!r}")
-    same = check_artefact(values) if values.load else export(values)
-  except (ValueError, OSError, ImportError) as error:
-    print_error(error)
-    return 2
-  except KeyboardInterrupt:
-    print("interrupted; programs that were written whole are there", file=sys.stderr)
-    return 130
+  if asks_for_help(argv):
+    _define(values, ["export"])
+    raise HelpRequested("\n".join([str(__doc__), "Flags:", *describe(values, DEFAULT_CONFIG)]))
+  positional = read(values, _define, list(argv), base.get_config().keys())
+  if positional:
+    raise ValueError(f"unexpected argument {positional[0]!r}")
+  same = check_artefact(values) if values.load else export(values)
   return 0 if same else 1
 
 
@@ -124,7 +110,7 @@ def export(values: flags.FlagValues) -> bool:
   from specjax.export import check_folder, check_platforms, export_generate
   from specjax.models import checkpoint
 
-  given = {name: values[name].value for name in _SETTINGS}
+  given = {name: values[name].value for name in SETTINGS}
   settings = make_settings(values.config, given | {"stop": ()})
   platforms = [platform.strip() for platform in values.platforms]
   check_platforms(platforms)

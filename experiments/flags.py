@@ -7,8 +7,6 @@ nothing, and a test can run the command twice in one process.
 """
 
 import dataclasses
-import sys
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,16 +15,12 @@ from absl import flags
 from ml_collections import config_flags
 
 from configs import base
+from experiments.command import HelpRequested, asks_for_help, describe
 from experiments.mesh_flags import MeshOptions, define_mesh, read_mesh
 from experiments.process_flags import ProcessOptions, define_processes, read_processes
 
 DEFAULT_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "prompt_lookup.py"
 DEFAULT_MODEL = "smollm2-135m-instruct"
-_HELP = ("--help", "-help", "-h", "--helpfull", "--helpshort")
-
-
-class HelpRequested(Exception):  # noqa: N818 (a request, not an error)
-  """The command line asked for the text of `--help`, which this carries."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,16 +116,11 @@ def read(
 
 def settings_of(values: flags.FlagValues) -> dict[str, Any]:
   """The flags of `define_settings` that are fields of Settings; None where not given."""
-  return {name: values[name].value for name in _SETTINGS} | {"stop": tuple(values.stop or ())}
-
-
-def asks_for_help(argv: Sequence[str]) -> bool:
-  """Whether a command line asks for `--help`."""
-  return any(argument in _HELP for argument in argv[1:])
+  return {name: values[name].value for name in SETTINGS} | {"stop": tuple(values.stop or ())}
 
 
 # Flags that are fields of Settings under the same name.
-_SETTINGS = (
+SETTINGS = (
   "model",
   "dtype",
   "raw",
@@ -263,32 +252,6 @@ def help_text() -> str:
     *describe(values, DEFAULT_CONFIG),
   ]
   return "\n".join(lines)
-
-
-def describe(values: flags.FlagValues, default_config: Path | None = None) -> list[str]:
-  """Every flag with its sentence and its default, for `--help`."""
-  lines = []
-  for name in values:
-    flag = values[name]
-    text = flag.help.split(";\n")[0]  # absl appends how to repeat a flag
-    if flag.default in (None, ""):
-      default = ""
-    elif name == "config" and default_config is not None:
-      default = f" (default: {default_config.parent.name}/{default_config.name})"
-    else:
-      default = f" (default: {flag.default})"
-    switch = f"--[no]{name}" if flag.boolean else f"--{name}"
-    lines.append(f"  {switch}")
-    lines += textwrap.wrap(
-      text + default, width=88, initial_indent="      ", subsequent_indent="      "
-    )
-  return lines
-
-
-def print_error(error: Exception) -> None:
-  """Tells people of bad input: one line on standard error."""
-  message = "; ".join(part.strip() for part in str(error).splitlines() if part.strip())
-  print(f"error: {message}", file=sys.stderr)
 
 
 def _one_line(error: BaseException) -> str:

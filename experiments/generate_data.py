@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from experiments.flags import DEFAULT_MODEL, asks_for_help, describe, print_error
+from experiments.command import answer, read_flags
+from experiments.flags import DEFAULT_MODEL
 from experiments.mesh_flags import define_mesh, read_mesh
 from experiments.prompts import Prompt, read_prompts
 
@@ -32,23 +33,10 @@ DISTILLED, ORIGINAL = "distilled", "original"
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command; returns the exit code."""
-  values = flags.FlagValues()
-  _define(values)
-  if asks_for_help(argv):
-    print(f"{__doc__}\nFlags:", *describe(values), sep="\n")
-    return 0
-  try:
-    positional = values(list(argv))[1:]
-    if positional:
-      raise ValueError(f"unexpected argument {positional[0]!r}")
-    generate_data(values)
-  except (flags.Error, ValueError, OSError, ImportError) as error:
-    print_error(error)
-    return 2
-  except KeyboardInterrupt:
-    print("interrupted; the same command goes on from here", file=sys.stderr)
-    return 130
-  return 0
+  return answer(
+    lambda: generate_data(read_flags(argv, _define, __doc__)),
+    "interrupted; the same command goes on from here",
+  )
 
 
 def _define(values: flags.FlagValues) -> None:

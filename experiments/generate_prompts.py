@@ -20,7 +20,8 @@ from typing import Any
 
 from absl import flags
 
-from experiments.flags import DEFAULT_MODEL, asks_for_help, describe, print_error
+from experiments.command import answer, read_flags
+from experiments.flags import DEFAULT_MODEL
 from experiments.mesh_flags import define_mesh, read_mesh
 
 # Stands where the user's words go in a chat template.
@@ -29,23 +30,10 @@ _USER = "\N{WHITE SQUARE}user\N{WHITE SQUARE}"
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command; returns the exit code."""
-  values = flags.FlagValues()
-  _define(values)
-  if asks_for_help(argv):
-    print(f"{__doc__}\nFlags:", *describe(values), sep="\n")
-    return 0
-  try:
-    positional = values(list(argv))[1:]
-    if positional:
-      raise ValueError(f"unexpected argument {positional[0]!r}")
-    generate_prompts(values)
-  except (flags.Error, ValueError, OSError, ImportError) as error:
-    print_error(error)
-    return 2
-  except KeyboardInterrupt:
-    print("interrupted; the same command goes on from here", file=sys.stderr)
-    return 130
-  return 0
+  return answer(
+    lambda: generate_prompts(read_flags(argv, _define, __doc__)),
+    "interrupted; the same command goes on from here",
+  )
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -107,10 +95,9 @@ def generate_prompts(values: flags.FlagValues) -> None:
   before = prompt_prefix(target)
   path.parent.mkdir(parents=True, exist_ok=True)
   # A batch is written whole or, cut off by a kill, made again from its number alone.
-  batch = max((row["batch"] for row in rows), default=-1)
+  batch = max((row["batch"] for row in rows), default=0)
   seen = {row["prompt"] for row in rows}
   written, started = 0, time.perf_counter()
-  batch = max(batch, 0)
   with path.open("a", encoding="utf-8") as file:
     while len(seen) < values.count:
       new = [

@@ -18,7 +18,8 @@ from typing import Any
 
 from absl import flags
 
-from experiments.flags import DEFAULT_MODEL, asks_for_help, describe, print_error
+from experiments.command import answer, read_flags
+from experiments.flags import DEFAULT_MODEL
 from experiments.mesh_flags import define_mesh, read_mesh
 from experiments.report import format_table
 
@@ -27,20 +28,7 @@ METHODS = ("autoregressive", "prompt_lookup", "draft_model", "blockwise", "pass"
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command; returns the exit code."""
-  values = flags.FlagValues()
-  _define(values)
-  if asks_for_help(argv):
-    print(f"{__doc__}\nFlags:", *describe(values), sep="\n")
-    return 0
-  try:
-    positional = values(list(argv))[1:]
-    if positional:
-      raise ValueError(f"unexpected argument {positional[0]!r}")
-    print(inspect_sharding(values))
-  except (flags.Error, ValueError, OSError, ImportError) as error:
-    print_error(error)
-    return 2
-  return 0
+  return answer(lambda: print(inspect_sharding(read_flags(argv, _define, __doc__))), "interrupted")
 
 
 def _define(values: flags.FlagValues) -> None:

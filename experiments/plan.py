@@ -20,7 +20,7 @@ from typing import Any
 
 from absl import flags
 
-from experiments.flags import asks_for_help, describe, print_error
+from experiments.command import answer, read_flags
 from experiments.report import format_table
 from specjax import json_lines
 from specjax.arguments import check_integer
@@ -89,23 +89,10 @@ class Situation:
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command; returns the exit code."""
-  values = flags.FlagValues()
-  _define(values)
-  if asks_for_help(argv):
-    print(f"{__doc__}\nFlags:", *describe(values), sep="\n")
-    return 0
-  try:
-    positional = values(list(argv))[1:]
-    if positional:
-      raise ValueError(f"unexpected argument {positional[0]!r}")
-    plan(values)
-  except (flags.Error, ValueError, OSError) as error:
-    print_error(error)
-    return 2
-  except KeyboardInterrupt:
-    print("interrupted", file=sys.stderr)
-    return 130
-  return 0
+  return answer(
+    lambda: plan(read_flags(argv, _define, __doc__)),
+    "interrupted",
+  )
 
 
 def _define(values: flags.FlagValues) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from absl import flags
 
+from experiments.command import print_error
 from experiments.mesh_flags import MeshOptions
 
 AUTO = "auto"
@@ -117,8 +118,6 @@ def read_processes(values: flags.FlagValues) -> ProcessOptions:
 
 def _report(error: BaseException) -> int:
   """Tells of what ended this process, as the commands do; returns the exit code."""
-  from experiments.flags import print_error
-
   if isinstance(error, KeyboardInterrupt):
     print(error.args[0] if error.args else "interrupted", file=sys.stderr)
     return 130

@@ -25,6 +25,7 @@ from ml_collections import config_flags
 
 from configs import reproduce_base
 from experiments import flags
+from experiments.command import answer
 from experiments.mesh_flags import MeshOptions, define_mesh, read_mesh
 
 ROOT = Path(__file__).resolve().parent
@@ -72,17 +73,9 @@ class Options:
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command; returns the exit code."""
-  try:
-    reproduce(parse(argv), argv)
-  except flags.HelpRequested as request:
-    print(request)
-  except (ValueError, OSError, ImportError) as error:
-    flags.print_error(error)
-    return 2
-  except KeyboardInterrupt:
-    print("interrupted; the same command goes on from there", file=sys.stderr)
-    return 130
-  return 0
+  return answer(
+    lambda: reproduce(parse(argv), argv), "interrupted; the same command goes on from there"
+  )
 
 
 def parse(argv: Sequence[str]) -> Options:

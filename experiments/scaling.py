@@ -20,7 +20,7 @@ from typing import Any
 
 from absl import flags
 
-from experiments.flags import asks_for_help, describe, print_error
+from experiments.command import answer, read_flags
 from specjax.evaluation import scaling
 from specjax.evaluation.hardware import HARDWARE, find_hardware
 from specjax.models import cached_files
@@ -71,20 +71,10 @@ _HEADER = (
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command; returns the exit code."""
-  values = flags.FlagValues()
-  _define(values)
-  if asks_for_help(argv):
-    print(f"{__doc__}\nFlags:", *describe(values), sep="\n")
-    return 0
-  try:
-    positional = values(list(argv))[1:]
-    if positional:
-      raise ValueError(f"unexpected argument {positional[0]!r}")
-    predict(values)
-  except (flags.Error, ValueError, OSError, ImportError) as error:
-    print_error(error)
-    return 2
-  return 0
+  return answer(
+    lambda: predict(read_flags(argv, _define, __doc__)),
+    "interrupted",
+  )
 
 
 def _define(values: flags.FlagValues) -> None:

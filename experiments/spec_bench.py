@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments import flags, spec_bench_flags
+from experiments import spec_bench_flags
+from experiments.command import answer
 from experiments.decode import Interrupted, keep_compiled_programs
 from experiments.prompts import Prompt
 from experiments.spec_bench_flags import Options
@@ -35,20 +36,10 @@ if TYPE_CHECKING:  # JAX starts slowly: a mistyped flag is answered before it do
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command; returns the exit code."""
-  try:
-    spec_bench(spec_bench_flags.parse(argv), argv)
-  except flags.HelpRequested as request:
-    print(request)
-  except (ValueError, OSError, ImportError) as error:
-    flags.print_error(error)
-    return 2
-  except Interrupted as stop:
-    print(stop, file=sys.stderr)
-    return 130
-  except KeyboardInterrupt:
-    print("interrupted before anything was decoded", file=sys.stderr)
-    return 130
-  return 0
+  return answer(
+    lambda: spec_bench(spec_bench_flags.parse(argv), argv),
+    "interrupted before anything was decoded",
+  )
 
 
 def spec_bench(options: Options, argv: Sequence[str]) -> None:

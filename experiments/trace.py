@@ -22,6 +22,7 @@ from absl import flags as absl_flags
 
 from configs import base
 from experiments import flags
+from experiments.command import answer
 
 _NEW_TOKENS = 64
 # Flags of the commands that decode many prompts.
@@ -51,17 +52,7 @@ class Options:
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command; returns the exit code."""
-  try:
-    return trace(parse(argv))
-  except flags.HelpRequested as request:
-    print(request)
-  except (ValueError, OSError, ImportError) as error:
-    flags.print_error(error)
-    return 2
-  except KeyboardInterrupt:
-    print("interrupted before anything was decoded", file=sys.stderr)
-    return 130
-  return 0
+  return answer(lambda: trace(parse(argv)), "interrupted before anything was decoded")
 
 
 def parse(argv: Sequence[str]) -> Options:

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from experiments import train_flags
-from experiments.flags import print_error
+from experiments.command import answer
 
 
 class StopRequest:
@@ -59,17 +59,10 @@ class StopRequest:
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command; returns the exit code."""
-  try:
-    return train(train_flags.parse(argv))
-  except train_flags.HelpRequested as request:
-    print(request)
-    return 0
-  except (ValueError, OSError, ImportError) as error:
-    print_error(error)
-    return 2
-  except KeyboardInterrupt:
-    print("interrupted; the same command goes on from the newest checkpoint", file=sys.stderr)
-    return 130
+  return answer(
+    lambda: train(train_flags.parse(argv)),
+    "interrupted; the same command goes on from the newest checkpoint",
+  )
 
 
 def train(options: train_flags.TrainOptionsRead) -> int:

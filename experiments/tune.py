@@ -27,6 +27,7 @@ from absl import flags as absl_flags
 
 from configs import base
 from experiments import flags
+from experiments.command import answer
 from experiments.display import Display
 from experiments.prompts import Prompt, choose_prompts
 from experiments.report import BASELINE, format_table, summarize
@@ -113,17 +114,7 @@ class Times:
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command; returns the exit code."""
-  try:
-    tune(parse(argv))
-  except flags.HelpRequested as request:
-    print(request)
-  except (ValueError, OSError, ImportError) as error:
-    flags.print_error(error)
-    return 2
-  except KeyboardInterrupt as stop:
-    print(f"interrupted; {stop or 'nothing was decoded yet'}", file=sys.stderr)
-    return 130
-  return 0
+  return answer(lambda: tune(parse(argv)), "interrupted; nothing was decoded yet")
 
 
 # --- the command line ----------------------------------------------------------------------
@@ -278,7 +269,8 @@ def tune(options: Options) -> None:
     final = bench.measure("report", reporting, list(finalists.values()))
   except KeyboardInterrupt:
     raise KeyboardInterrupt(
-      f"finished rows are in {output}; to go on, run the same command with --output={output}"
+      f"interrupted; finished rows are in {output}; to go on, run the same command with "
+      f"--output={output}"
     ) from None
   print(f"\n{_choice_table(everything, times)}\n")
   print(_report_table(candidates, chosen, final, len(reporting)))

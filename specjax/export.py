@@ -31,6 +31,7 @@ import numpy as np
 from jax import export as jax_export
 
 from specjax import sampling
+from specjax.arguments import check_integer
 from specjax.decoding import generate, make_scheme
 from specjax.generation import Generation, Records
 from specjax.models import cached_files
@@ -118,8 +119,7 @@ def export_generate(
   check_folder(folder)
   check_platforms(platforms)
   for argument, value in (("batch_size", batch_size), ("prompt_tokens", prompt_tokens)):
-    if not isinstance(value, int) or value < 1:
-      raise ValueError(f"{argument} must be an integer >= 1, got {value!r}")
+    check_integer(argument, value, 1)
   scheme = make_scheme(model, drafter, verifier, narrow=narrow)
   request = make_request(
     np.zeros((batch_size, prompt_tokens), np.int32),
