@@ -4,11 +4,15 @@
 
   python -m experiments.benchmark                 # needs pip install -e '.[models,peers]'
   python -m experiments.benchmark --json=out.json --repeats=5
+  python -m experiments.benchmark --nopeers --model=random:llama-3.2-1b --dtype=bfloat16 \
+    --widths=1,2,4,8,16,32,64                     # a size of which no weights are at hand
+  python -m experiments.benchmark --nopeers --methods=autoregressive,prompt_lookup,draft_model
 
 The two systems take turns, prompt by prompt and repeat by repeat, so that a machine that slows
 down slows both. Both get the same weights, dtype, prompt tokens and number of new tokens, and
 their tokens are compared. Reported are decode times (the time for one token, prefill included,
 is measured apart and subtracted on both sides) as medians over the repeats.
+Exit codes: 0, 2 for bad input, 130 for Ctrl-C.
 """
 
 import dataclasses
@@ -17,36 +21,25 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
-from absl import app, flags
+from absl import flags
 
-from experiments.peers import Transformers
+from experiments.command import answer, read_flags
+from experiments.mesh_flags import define_mesh, read_mesh
 from experiments.prompts import BUILT_IN, Prompt
 from experiments.report import format_table
-from specjax.decoding import generate, open_session
-from specjax.drafters import Empty, PromptLookup
-from specjax.models import checkpoint as checkpoints
-from specjax.models.checkpoint import Checkpoint
-from specjax.models.prefill import prefill
-from specjax.text import TextGenerator
-from specjax.types import Block, Drafter, Params
 
-WIDTHS = (1, 2, 4, 8, 16)
+if TYPE_CHECKING:  # JAX starts slowly: a mistyped flag is answered before it does
+  from experiments.methods import Method
+  from experiments.peers import Transformers
+  from specjax.models.checkpoint import Checkpoint
+
 EDITING = "editing"
-
-_MODEL = flags.DEFINE_string("model", "smollm2-135m-instruct", "The target model to time.")
-_NEW = flags.DEFINE_integer("max_new_tokens", 128, "New tokens for each prompt.", lower_bound=2)
-_DRAFT = flags.DEFINE_integer("draft_length", 10, "Tokens that prompt lookup copies.", 1)
-_REPEATS = flags.DEFINE_integer("repeats", 3, "How often everything is measured.", 1)
-_BATCH = flags.DEFINE_integer("batch_size", 8, "Rows of the batch that is compared with one.", 1)
-_JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
-_PEERS = flags.DEFINE_boolean("peers", True, "Whether to time transformers too.")
+# What transformers decodes with, too.
+_SHARED = ("autoregressive", "prompt_lookup")
 
 
 @dataclasses.dataclass
@@ -64,179 +57,79 @@ class Timing:
 
 
 class Specjax:
-  """Our side: one checkpoint, autoregressive or with a drafter."""
+  """Our side: one checkpoint, with each method's drafter."""
 
-  def __init__(self, target: Checkpoint):
-    self._target = target
+  def __init__(self, target: "Checkpoint", new_tokens: int, rows: int):
+    """The last two: tokens that the longest generation has, and copies of a prompt a batch."""
+    self._target, self._new_tokens, self._rows = target, new_tokens, rows
 
-  def run(self, ids: Sequence[int], new_tokens: int, drafter: Drafter | None) -> tuple[Any, ...]:
-    """New tokens, seconds and target calls of one generation, compiled before."""
+  def run(self, ids: Sequence[int], new_tokens: int, method: "Method") -> tuple[Any, ...]:
+    """New tokens, seconds and target calls of one generation."""
+    from experiments.benchmark_timers import round_up
+    from specjax.decoding import generate
+
+    generator, target = method.generator, self._target
+    nodes = 0 if generator.drafter is None else generator.drafter.num_nodes
     began = time.perf_counter()
     generation = generate(
-      self._target.model,
-      self._target.params,
-      [list(ids)],
-      drafter=drafter,
+      target.model,
+      target.params,
+      [list(ids)] * self._rows,
+      drafter=generator.drafter,
+      drafter_params=generator.drafter_params,
       max_new_tokens=new_tokens,
-      eos_ids=self._target.eos_ids,
-      capacity=self._capacity(ids, drafter),
+      eos_ids=target.eos_ids,
+      # The same for one and for many new tokens, so that both run one program.
+      capacity=round_up(len(ids) + self._new_tokens + nodes + 1),
+      drafter_rules=generator.drafter_rules,
+      **target.placement,
     )
     tokens = generation.new_tokens()[0]
     return tokens, time.perf_counter() - began, int(generation.target_calls[0])
-
-  def _capacity(self, ids: Sequence[int], drafter: Drafter | None) -> int:
-    """The same for one and for many new tokens, so that both run one program."""
-    nodes = 0 if drafter is None else drafter.num_nodes
-    return -(-(len(ids) + _NEW.value + nodes + 1) // 128) * 128
 
 
 class Peer:
   """The other side."""
 
-  def __init__(self, system: Transformers):
+  def __init__(self, system: "Transformers"):
     self._system = system
 
-  def run(self, ids: Sequence[int], new_tokens: int, drafter: Drafter | None) -> tuple[Any, ...]:
+  def run(self, ids: Sequence[int], new_tokens: int, method: "Method") -> tuple[Any, ...]:
     """New tokens, seconds and target calls of one generation."""
-    length = None if drafter is None else drafter.num_nodes
+    drafter = method.generator.drafter
+    length = drafter.num_nodes if method.name == "prompt_lookup" and drafter else None
     answer = self._system.generate(ids, new_tokens, prompt_lookup=length)
     seconds = answer.prefill_seconds + answer.decode_seconds
     return answer.token_ids, seconds, len(answer.tokens_per_call)
 
 
 def measure(
-  systems: dict[str, Any], prompts: Mapping[int, Sequence[int]], drafters: dict[str, Any]
+  systems: Mapping[str, Any],
+  prompts: Mapping[int, Sequence[int]],
+  methods: Sequence["Method"],
+  new_tokens: int,
+  repeats: int,
 ) -> dict[tuple[str, str, int], Timing]:
   """Everything by everything, the systems alternating; keys are (system, method, prompt)."""
+  by_name = {method.name: method for method in methods}
   timings = {
-    (system, method, index): Timing()
+    (system, name, index): Timing()
     for index in prompts
-    for method in drafters
+    for name in by_name
     for system in systems
+    if system == "specjax" or name in _SHARED
   }
-  for repeat in range(_REPEATS.value + 1):  # the first warms up: it compiles
-    for system, method, index in timings:
-      run, drafter, ids = systems[system].run, drafters[method], prompts[index]
-      _, first, _ = run(ids, 1, drafter)
-      tokens, total, calls = run(ids, _NEW.value, drafter)
-      note(f"repeat {repeat}: prompt {index}, {method}, {system}: {len(tokens) / total:.1f}/s")
+  for repeat in range(repeats + 1):  # the first warms up: it compiles
+    for system, name, index in timings:
+      run, method, ids = systems[system].run, by_name[name], prompts[index]
+      _, first, _ = run(ids, 1, method)
+      tokens, total, calls = run(ids, new_tokens, method)
+      note(f"repeat {repeat}: prompt {index}, {name}, {system}: {len(tokens) / total:.1f}/s")
       if repeat:
-        timing = timings[system, method, index]
+        timing = timings[system, name, index]
         timing.seconds.append(max(total - first, 1e-9))
         timing.tokens, timing.calls = tokens, calls
   return timings
-
-
-def block_costs(target: Checkpoint, ids: Sequence[int]) -> dict[int, float]:
-  """Seconds of one round that scores a block of T tokens, for each T of `WIDTHS`."""
-  rounds = 16
-  times: dict[int, list[float]] = {width: [] for width in WIDTHS}
-  for repeat in range(_REPEATS.value + 1):
-    for width in WIDTHS:
-      session = open_session(
-        target.model,
-        target.params,
-        [list(ids)],
-        drafter=Empty(width - 1),
-        max_new_tokens=rounds + 1,
-        capacity=-(-(len(ids) + rounds + max(WIDTHS) + 2) // 128) * 128,
-        narrow=False,
-      )
-      session.advance(1)
-      began = time.perf_counter()
-      session.advance(rounds)
-      if repeat:
-        times[width].append((time.perf_counter() - began) / rounds)
-  return {width: statistics.median(seconds) for width, seconds in times.items()}
-
-
-def loop_overhead(target: Checkpoint, ids: Sequence[int]) -> float:
-  """Time of the empty drafter through our loop over that of a bare autoregressive loop."""
-  model, params, rounds, capacity = target.model, target.params, 24, len(ids) + 128
-
-  @partial(jax.jit, donate_argnums=(1, 2))
-  def bare(params, cache, tokens, length):
-    def step(_, carry):
-      cache, tokens, length = carry
-      last = jax.lax.dynamic_slice_in_dim(tokens, length[0] - 1, 1)[None]
-      output = model.apply(params, last, Block.chain(length - 1, 1), cache)
-      token = jnp.argmax(model.logits(params, output.hidden[:, 0]), axis=-1)
-      tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token.astype(jnp.int32), length[0], 0)
-      return output.cache, tokens, length + 1
-
-    return jax.lax.fori_loop(0, rounds, step, (cache, tokens, length))
-
-  def time_bare():
-    padded = jnp.zeros((capacity,), jnp.int32).at[: len(ids)].set(jnp.asarray(ids))
-    read = jax.jit(prefill, static_argnums=0)
-    length = jnp.full((1,), len(ids), jnp.int32)
-    cache, _ = read(model, params, model.init_cache(1, capacity), padded[None, : len(ids)], length)
-    jax.block_until_ready((cache, padded))
-    began = time.perf_counter()
-    jax.block_until_ready(bare(params, cache, padded, length)[1])
-    return time.perf_counter() - began
-
-  def time_ours():
-    session = open_session(model, params, [list(ids)], max_new_tokens=99, capacity=capacity)
-    session.block_until_ready()
-    began = time.perf_counter()
-    session.advance(rounds)
-    return time.perf_counter() - began
-
-  pairs = [(time_ours(), time_bare()) for _ in range(2 * _REPEATS.value + 2)][1:]
-  return statistics.median(ours / bare for ours, bare in pairs)
-
-
-def matmul_floor(params: Params) -> tuple[float, int]:
-  """Seconds and bytes of one token's weight products alone, streamed by the same matmuls."""
-  kernels = [
-    leaf
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params)
-    if leaf.ndim == 2 and "kernel" in jax.tree_util.keystr(path)
-  ]
-  rounds = 8
-
-  @jax.jit
-  def stream(kernels, x):
-    def once(_, x):
-      total = jnp.zeros((), x.dtype)
-      for kernel in kernels:
-        # Each product depends on the one before, as in the model.
-        total = jnp.tanh((jnp.full((1, kernel.shape[0]), x + total) @ kernel)[0, 0])
-      return total
-
-    return jax.lax.fori_loop(0, rounds, once, x)
-
-  def run():
-    began = time.perf_counter()
-    stream(kernels, jnp.zeros((), kernels[0].dtype)).block_until_ready()
-    return (time.perf_counter() - began) / rounds
-
-  run()
-  seconds = statistics.median(run() for _ in range(_REPEATS.value + 2))
-  return seconds, sum(kernel.nbytes for kernel in kernels)
-
-
-def batch_speedup(target: Checkpoint, prompts: Mapping[int, Sequence[int]]) -> tuple[float, float]:
-  """Tokens a second of one row and of a batch of ragged prompts."""
-  rows = [list(ids) for ids in prompts.values()]
-  rows = [rows[i % len(rows)][: len(rows[i % len(rows)]) - i] for i in range(_BATCH.value)]
-  rates = []
-  for batch in (rows[:1], rows):
-    times = []
-    for _ in range(_REPEATS.value + 1):
-      session = open_session(
-        target.model,
-        target.params,
-        batch,
-        max_new_tokens=32,
-        capacity=-(-(max(map(len, rows)) + 33) // 128) * 128,
-      ).block_until_ready()
-      began = time.perf_counter()
-      session.advance()
-      times.append(time.perf_counter() - began)
-    rates.append(32 * len(batch) / statistics.median(times[1:]))
-  return rates[0], rates[1]
 
 
 def note(text: str) -> None:
@@ -312,9 +205,13 @@ def _ratios(
     "speedup_prompt_lookup": ratio(
       per_token(ours, plain, editing), per_token(ours, lookup, editing)
     ),
-    "speedup_prompt_lookup_all_prompts": ratio(
-      per_token(ours, plain, every), per_token(ours, lookup, every)
-    ),
+    **{
+      f"speedup_{name}_all_prompts": ratio(
+        per_token(ours, plain, every), per_token(ours, name, every)
+      )
+      for name in dict.fromkeys(name for _, name, _ in timings)
+      if name != plain
+    },
   }
 
 
@@ -325,50 +222,193 @@ def difference(ours: Sequence[int], theirs: Sequence[int]) -> str:
   return f"differ from {first}"
 
 
-def main(argv: Sequence[str]) -> None:
-  """Runs the benchmark and prints its tables."""
-  if len(argv) > 1:
-    raise app.UsageError(f"unexpected argument {argv[1]!r}")
-  target = checkpoints.load(_MODEL.value, log=note)
-  encode: Callable[..., list[int]] = TextGenerator(target).encode
-  prompts = {index: encode(prompt.turns[0]) for index, prompt in enumerate(BUILT_IN)}
-  drafters = {"autoregressive": None, "prompt_lookup": PromptLookup(_DRAFT.value)}
+def main(argv: Sequence[str]) -> int:
+  """Runs the command; returns the exit code."""
+  return answer(
+    lambda: benchmark(read_flags(argv, _define, __doc__)), "interrupted; nothing was written"
+  )
+
+
+def benchmark(values: flags.FlagValues) -> None:
+  """Measures, prints the tables, and writes the figures.
+
+  Raises:
+    ValueError: for bad input; what can be checked before a model is loaded is.
+  """
+  widths = _widths(values.widths)
+  options = read_mesh(values)
+  from experiments.settings import make_settings
+
+  settings = make_settings(
+    {"methods": values.methods, "draft_layers": values.draft_layers},
+    {
+      **{name: values[name].value for name in ("model", "dtype", "draft_length", "drafter")},
+      **{"raw": False, "seed": 0, "batch_size": 1, "stop": ()},
+      "max_new_tokens": values.max_new_tokens,
+    },
+  )
+  if "autoregressive" not in settings.methods:
+    raise ValueError(
+      f"methods must name autoregressive, which the others are compared with, got "
+      f"{','.join(settings.methods)}"
+    )
+  if values.json:
+    _check_writable(Path(values.json))
+  if values.peers:
+    from experiments.peers import check_peer_packages
+
+    check_peer_packages()
+  figures = _measure_all(values, settings, options, widths)
+  if values.json:
+    Path(values.json).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+def _measure_all(
+  values: flags.FlagValues, settings: Any, options: Any, widths: Sequence[int]
+) -> dict[str, Any]:
+  """Every figure; what is for people is printed."""
+  import jax
+
+  from experiments.benchmark_timers import Timers
+  from experiments.methods import build_methods, drafter_files
+  from specjax.models import checkpoint
+
+  drafter_files(settings)  # for its errors, before a model is loaded
+  placement = options.load_options(values.batch_size)
+  target = checkpoint.load(settings.model, dtype=settings.dtype, log=note, **placement)
+  rows = options.batch_shards()
+  left_out: dict[str, str] = {}
+  methods = build_methods(settings, target, left_out, options.drafter_rules)
+  for name, reason in left_out.items():
+    note(f"left out: {name} ({reason})")
+  texts, prompts = _prompts(target, values.prompt_tokens)
   with tempfile.TemporaryDirectory() as folder:
-    systems: dict[str, Any] = {"specjax": Specjax(target)}
-    if _PEERS.value:
+    systems: dict[str, Any] = {"specjax": Specjax(target, values.max_new_tokens, rows)}
+    if values.peers:
+      from experiments.peers import Transformers
+
       systems["transformers"] = Peer(Transformers(target, Path(folder)))
-    table, figures = summarise(measure(systems, prompts, drafters), BUILT_IN)
-  costs = block_costs(target, prompts[0])
-  floor, size = matmul_floor(target.params)
-  one, many = batch_speedup(target, prompts)
+    timings = measure(systems, prompts, methods, values.max_new_tokens, values.repeats)
+    table, figures = summarise(timings, texts)
+  timers = Timers(target, values.repeats)
+  first = [prompts[0]] * rows
+  costs = timers.block_seconds(first, widths)
+  floor, size = timers.matmul_floor()
+  one, many = timers.batch_rates(prompts, (rows, values.batch_size))
+  overhead = timers.loop_overhead(prompts[0]) if target.mesh is None else None
   figures |= {
-    "ratio_empty_drafter_over_bare_loop": loop_overhead(target, prompts[0]),
+    "ratio_empty_drafter_over_bare_loop": overhead,
     "block_cost": {str(width): seconds / costs[1] for width, seconds in costs.items()},
     "block_seconds": {str(width): seconds for width, seconds in costs.items()},
     "bandwidth_share": floor / costs[1],
     "floor_seconds": floor,
     "weight_bytes": size,
-    "batch_size": _BATCH.value,
+    "batch_size": values.batch_size,
     "ratio_batch": many / one,
+    "no_transfers_in_the_loop": timers.check_transfers(first),
     "device": jax.devices()[0].device_kind,
+    "mesh": options.mesh,
     "dtype": str(target.model.dtype),
     "jax": jax.__version__,
     "model": target.source,
     "python": sys.version.split()[0],
   }
+  _print_figures(table, figures)
+  return figures
+
+
+def _print_figures(table: str, figures: Mapping[str, Any]) -> None:
   print(table)
   for name, value in figures.items():
     if name.startswith(("ratio", "speedup")) and value is not None:
       print(f"{name}: {value:.2f}")
   costs_text = ", ".join(f"{width}: {cost:.2f}" for width, cost in figures["block_cost"].items())
   print(f"block_cost (time of T tokens over one): {costs_text}")
+  seconds, floor, size = (
+    figures["block_seconds"]["1"],
+    figures["floor_seconds"],
+    figures["weight_bytes"],
+  )
   print(
-    f"bandwidth_share: {figures['bandwidth_share']:.2f} (a round takes {1e3 * costs[1]:.1f} ms; "
+    f"bandwidth_share: {figures['bandwidth_share']:.2f} (a round takes {1e3 * seconds:.1f} ms; "
     f"its matmuls alone {1e3 * floor:.1f} ms, {size / floor / 1e9:.1f} GB/s)"
   )
-  if _JSON.value:
-    Path(_JSON.value).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+  moved = "nothing" if figures["no_transfers_in_the_loop"] else "SOMETHING"
+  print(f"transfer guard: the loop moves {moved} between host and device")
+
+
+def _prompts(
+  target: "Checkpoint", num_tokens: int
+) -> tuple[Sequence[Prompt], dict[int, Sequence[int]]]:
+  """The built-in prompts and their tokens; for a model without a tokenizer, random tokens."""
+  import numpy as np
+
+  from specjax.text import TextGenerator
+
+  if target.tokenizer is not None:
+    generator = TextGenerator(target)
+    return BUILT_IN, {i: generator.encode(prompt.turns[0]) for i, prompt in enumerate(BUILT_IN)}
+  ids = np.random.default_rng(0).integers(0, target.model.vocab_size, num_tokens)
+  return (Prompt(turns=("",), category="random tokens"),), {0: ids.tolist()}
+
+
+def _widths(texts: Sequence[str]) -> list[int]:
+  if not all(text.strip().isdigit() and int(text) for text in texts):
+    raise ValueError(f"widths must be integers >= 1, separated by commas, got {','.join(texts)}")
+  # 1 is what the others are compared with.
+  return sorted({1, *map(int, texts)})
+
+
+def _check_writable(path: Path) -> None:
+  """Raises ValueError where a file cannot be written, before minutes of work."""
+  if path.is_dir() or not path.parent.is_dir():
+    raise ValueError(f"json must be a file in a folder that exists, got {path}")
+
+
+def _define(values: flags.FlagValues) -> None:
+  def string(name, default, text):
+    flags.DEFINE_string(name, default, text, flag_values=values)
+
+  def integer(name, default, text, lower=1):
+    flags.DEFINE_integer(name, default, text, lower_bound=lower, flag_values=values)
+
+  string(
+    "model",
+    "smollm2-135m-instruct",
+    "The target model to time: a short name, hub id, folder or file, or random:SHAPE (such as "
+    "random:llama-3.2-1b, or random: and a folder with a config.json), which has random weights.",
+  )
+  string("dtype", None, "Number format of weights and caches. The default suits the device.")
+  flags.DEFINE_list(
+    "methods",
+    list(_SHARED),
+    "Decoding methods of ours to time, as experiments.decode takes them. Those that the target has "
+    "no drafter for are left out.",
+    flag_values=values,
+  )
+  flags.DEFINE_multi_string(
+    "drafter", (), "File of a trained drafter. It can be given several times.", flag_values=values
+  )
+  integer("draft_length", None, "Drafted tokens a round; the default is each drafter's own.")
+  integer(
+    "draft_layers",
+    None,
+    "Drafts with the target's own first layers, a draft model that every target has.",
+  )
+  integer("max_new_tokens", 128, "New tokens for each prompt.", 2)
+  integer("prompt_tokens", 64, "Of a random prompt, for a model without a tokenizer.", 2)
+  integer("repeats", 3, "How often everything is measured.")
+  integer("batch_size", 8, "Rows of the batch that is compared with one.")
+  flags.DEFINE_list(
+    "widths",
+    ["1", "2", "4", "8", "16"],
+    "Tokens of the blocks whose time is compared with one token's.",
+    flag_values=values,
+  )
+  string("json", None, "File to write the figures to.")
+  flags.DEFINE_boolean("peers", True, "Whether to time transformers too.", flag_values=values)
+  define_mesh(values)
 
 
 if __name__ == "__main__":
-  app.run(main)
+  sys.exit(main(sys.argv))

@@ -49,6 +49,20 @@ class MeshOptions:
     partitioning.check_batch(batch_size, "batch_size")
     return {"mesh": partitioning.mesh, "rules": self.rules}
 
+  def batch_shards(self) -> int:
+    """Into how many parts the mesh cuts the rows of a batch: the fewest rows that it can decode.
+
+    Starts JAX where a mesh was asked for.
+
+    Raises:
+      ValueError: as `load_options`.
+    """
+    if self.mesh is None:
+      return 1
+    from specjax.sharding import Partitioning
+
+    return Partitioning.of(self.mesh, self.rules).batch_shards
+
 
 def define_mesh(values: flags.FlagValues, *, drafter: bool = True) -> None:
   """Defines --mesh, --sharding_rules and, for commands that draft, --drafter_rules."""

@@ -24,45 +24,8 @@ from experiments.command import answer, read_flags
 from specjax.evaluation import scaling
 from specjax.evaluation.hardware import HARDWARE, find_hardware
 from specjax.models import cached_files
-from specjax.models.config import TransformerConfig
-from specjax.models.huggingface_config import config_from_huggingface
-from specjax.models.text_files import read_json_if_there
+from specjax.models.shapes import SHAPES, read_shape
 
-
-def _llama(layers: int, width: int, inner: int, heads: int, head_dim: int) -> TransformerConfig:
-  """The Llama 3 family: 8 key/value heads, a vocabulary of 128,256."""
-  return TransformerConfig(
-    vocab_size=128_256,
-    hidden_size=width,
-    intermediate_size=inner,
-    num_layers=layers,
-    num_heads=heads,
-    num_kv_heads=8,
-    head_dim=head_dim,
-    max_positions=131_072,
-  )
-
-
-_SMOLLM2_135M = TransformerConfig(
-  vocab_size=49_152,
-  hidden_size=576,
-  intermediate_size=1536,
-  num_layers=30,
-  num_heads=9,
-  num_kv_heads=3,
-  head_dim=64,
-  max_positions=8192,
-  tie_embeddings=True,
-)
-# From the config.json of each model's repository.
-SHAPES = {
-  "llama-3.2-1b": _llama(16, 2048, 8192, 32, 64),
-  "llama-3.2-3b": _llama(28, 3072, 8192, 24, 128),
-  "llama-3.1-8b": _llama(32, 4096, 14_336, 32, 128),
-  "llama-3.1-70b": _llama(80, 8192, 28_672, 64, 128),
-  "smollm2-135m": _SMOLLM2_135M,
-  "smollm2-135m-instruct": _SMOLLM2_135M,
-}
 _HEADER = (
   *("batch", "fits", "target call ms", "draft step ms", "verify ms", "collectives ms", "bound by"),
   *("autoregressive tokens/s", "tokens/s", "speed-up", "best draft length"),
@@ -188,23 +151,6 @@ def _settings(values: flags.FlagValues) -> list[scaling.Setting]:
       )
     )
   return settings
-
-
-def read_shape(flag: str, name: str) -> TransformerConfig:
-  """The architecture that a name or a folder stands for; no weights are read.
-
-  Raises:
-    ValueError: for a name that is neither, or a config.json that is not supported.
-  """
-  if name in SHAPES:
-    return SHAPES[name]
-  folder = Path(name).expanduser()
-  fields = read_json_if_there(folder / "config.json")
-  if not fields:
-    raise ValueError(
-      f"{flag} must be one of {', '.join(SHAPES)}, or a folder with a config.json, got {name!r}"
-    )
-  return config_from_huggingface(fields)
 
 
 def _integers(name: str, texts: Sequence[str]) -> list[int]:

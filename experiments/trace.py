@@ -23,6 +23,7 @@ from absl import flags as absl_flags
 from configs import base
 from experiments import flags
 from experiments.command import answer
+from experiments.mesh_flags import MeshOptions, define_mesh, read_mesh
 
 _NEW_TOKENS = 64
 # Flags of the commands that decode many prompts.
@@ -40,6 +41,7 @@ class Options:
     prompt: the text to answer; None is a built-in one.
     output: folder of `--output`, or None for a fresh one.
     compilation_cache_dir: see `experiments.decode.keep_compiled_programs`.
+    mesh: the devices to run on.
   """
 
   config: Any
@@ -48,6 +50,7 @@ class Options:
   prompt: str | None
   output: str | None
   compilation_cache_dir: str | None
+  mesh: MeshOptions
 
 
 def main(argv: Sequence[str]) -> int:
@@ -81,6 +84,7 @@ def parse(argv: Sequence[str]) -> Options:
     prompt=values.prompt,
     output=values.output,
     compilation_cache_dir=values.compilation_cache_dir,
+    mesh=read_mesh(values),
   )
 
 
@@ -112,8 +116,11 @@ def trace(options: Options) -> int:
   if output.exists() and not output.is_dir():
     raise ValueError(f"output must be a folder, {output} is a file")
   keep_compiled_programs(options.compilation_cache_dir)
-  target = checkpoint.load(settings.model, dtype=settings.dtype)
-  (method,) = build_methods(settings, target)
+  # As many rows as the mesh cuts a batch into, all of the one prompt; the first is shown.
+  rows = options.mesh.batch_shards()
+  placement = options.mesh.load_options(rows)
+  target = checkpoint.load(settings.model, dtype=settings.dtype, **placement)
+  (method,) = build_methods(settings, target, drafter_rules=options.mesh.drafter_rules)
   generator = method.generator
   prompt_ids = generator.encode(options.prompt or BUILT_IN[0].turns[0])
   terminal = TraceTerminal()
@@ -121,7 +128,7 @@ def trace(options: Options) -> int:
   session = tracing.open_trace(
     target.model,
     target.params,
-    [prompt_ids],
+    [prompt_ids] * rows,
     drafter=generator.drafter,
     drafter_params=generator.drafter_params,
     verifier=generator.verifier,
@@ -129,6 +136,8 @@ def trace(options: Options) -> int:
     max_new_tokens=settings.max_new_tokens,
     eos_ids=target.eos_ids,
     key=settings.seed,
+    drafter_rules=options.mesh.drafter_rules,
+    **target.placement,
   )
   facts = {
     "method": method.name,
@@ -145,6 +154,8 @@ def trace(options: Options) -> int:
   interrupted = False
   try:
     for one in session.rounds():
+      if one.steps[0] is None:
+        break  # sampled rows do not end together
       terminal.step(record.add(one))
   except KeyboardInterrupt:
     if not record.steps:
@@ -199,6 +210,7 @@ def _define(values: absl_flags.FlagValues, argv: list[str]) -> None:
     "prompt", None, "The prompt to answer; the default is a built-in one.", flag_values=values
   )
   flags.define_settings(values, argv)
+  define_mesh(values)
   values["output"].help = (
     "Folder for trace.html and trace.json, which are replaced if they are there. The default is a "
     "fresh folder under runs/."

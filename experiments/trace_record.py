@@ -47,8 +47,8 @@ class TraceRecord:
     self._stream = StreamDecoder(tokenizer)
 
   def add(self, one: Round) -> Json:
-    """Takes a round of a batch of one row; returns its JSON object."""
-    (step,) = one.steps
+    """Takes a round, of which the first row is looked at; returns its JSON object."""
+    step = one.steps[0]
     if step is None:
       raise ValueError("one must be a round in which the row went on, got one after its end")
     nodes = [

@@ -14,6 +14,7 @@ folder goes on where it stopped. Exit codes: 0, 2 for bad input, 130 for Ctrl-C.
 
 import contextlib
 import dataclasses
+import functools
 import json
 import shlex
 import sys
@@ -29,6 +30,7 @@ from configs import base
 from experiments import flags
 from experiments.command import answer
 from experiments.display import Display
+from experiments.mesh_flags import MeshOptions, define_mesh, read_mesh
 from experiments.prompts import Prompt, choose_prompts
 from experiments.report import BASELINE, format_table, summarize
 from experiments.results import ResultsFolder, Row, fresh_folder
@@ -56,6 +58,7 @@ class Options:
     held_out: share of the prompts that the chosen setting is reported on.
     output: folder, or None for a fresh one.
     compilation_cache_dir: as in `experiments.flags.Options`.
+    mesh: the devices to run on.
   """
 
   config: Any
@@ -68,6 +71,7 @@ class Options:
   held_out: float
   output: str | None
   compilation_cache_dir: str | None
+  mesh: MeshOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,11 +160,13 @@ def parse(argv: Sequence[str]) -> Options:
     held_out=values.held_out,
     output=values.output,
     compilation_cache_dir=values.compilation_cache_dir,
+    mesh=read_mesh(values),
   )
 
 
 def _define(values: absl_flags.FlagValues, argv: list[str]) -> None:
   flags.define_settings(values, argv)
+  define_mesh(values)
 
   def string(name: str, default: str | None, text: str) -> None:
     absl_flags.DEFINE_string(name, default, text, flag_values=values)
@@ -240,16 +246,14 @@ def tune(options: Options) -> None:
     raise ValueError(f"methods must name at least one that drafts, got {BASELINE}")
   settings = dataclasses.replace(settings, methods=names)
   drafter_files(settings)  # for its errors, before a model is loaded
+  placement = options.mesh.load_options(settings.batch_size)
   choosing, reporting = split_prompts(prompts, options.held_out, settings.seed)
   output = Path(options.output) if options.output else fresh_folder()
   try:
     keep_compiled_programs(options.compilation_cache_dir)
-    target = checkpoint.load(settings.model, dtype=settings.dtype)
+    target = checkpoint.load(settings.model, dtype=settings.dtype, **placement)
     bench = _Bench(settings, target, output, options.repeats)
-    candidates = {
-      name: _candidates(settings, target, name, options.draft_lengths, options.ngrams)
-      for name in names
-    }
+    candidates = {name: _candidates(settings, target, name, options) for name in names}
     number = sum(map(len, candidates.values()))
     print(
       f"{target.name}: {number} settings on {len(choosing)} prompts, {options.repeats} times; "
@@ -316,33 +320,28 @@ def split_prompts(
   return [prompts[i] for i in parts[0]], [prompts[i] for i in parts[1]]
 
 
-def _candidates(
-  settings: Any,
-  target: Any,
-  name: str,
-  draft_lengths: Sequence[int],
-  ngrams: Sequence[tuple[int, int]],
-) -> list[Candidate]:
+def _candidates(settings: Any, target: Any, name: str, options: Options) -> list[Candidate]:
   """The settings of one method to try, its default first."""
   from experiments.methods import build_methods
 
   settings = _settings_of_one(settings, name)
+  build = functools.partial(build_methods, drafter_rules=options.mesh.drafter_rules)
   # Loaded once: settings that only change how a drafter is used share its parameters.
-  (default,) = build_methods(settings, target)
+  (default,) = build(settings, target)
   drafter = default.generator.drafter
   looks_up = _lookup(drafter) is not None
   candidates = [_candidate(name, default)]
   seen = {drafter}
   # Without n-grams to look up, one pair stands for all.
-  for length in draft_lengths:
-    for sizes in ngrams if looks_up else ngrams[:1]:
+  for length in options.draft_lengths:
+    for sizes in options.ngrams if looks_up else options.ngrams[:1]:
       changed = _changed(drafter, length, *sizes)
       if changed is not None:
         generator = dataclasses.replace(default.generator, drafter=changed)
         method = dataclasses.replace(default, generator=generator)
       else:
         try:
-          (method,) = build_methods(dataclasses.replace(settings, draft_length=length), target)
+          (method,) = build(dataclasses.replace(settings, draft_length=length), target)
         except ValueError:
           continue  # longer than the drafter was trained for
       if method.generator.drafter not in seen:

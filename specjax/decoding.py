@@ -247,6 +247,8 @@ class Session:
   def advance_async(self, max_rounds: int | None = None) -> None:
     """The same without waiting for the device (and so traceable)."""
     rounds = UNLIMITED if max_rounds is None else np.int32(max_rounds)
+    # Put there explicitly, so that a slice can run under jax.transfer_guard("disallow").
+    rounds = _put(self._arguments[0], rounds)
     self._state = _decode(*self._arguments, self._state, rounds)
 
   def stop(self, lengths: dict[int, int]) -> None:
@@ -354,9 +356,17 @@ def open_session(
     scheme.partitioning.check_batch(batch, "the number of prompts")
     params = scheme.partitioning.shard(params)
     drafter_params = scheme.drafter_partitioning.shard(drafter_params)
-    fixed, tokens = scheme.partitioning.shard((fixed, tokens), batch)
+  # As host arrays they would be sent to the devices again with every slice.
+  fixed, tokens = _put(scheme, (fixed, tokens), batch)
   state = _start(scheme, params, drafter_params, fixed, tokens, request.capacity)
   return Session(scheme, params, drafter_params, fixed, state)
+
+
+def _put(scheme: Scheme, tree: Any, batch: int | None = None) -> Any:
+  """Host arrays on the device, or on those of the mesh."""
+  if scheme.partitioning is None:
+    return jax.device_put(tree)
+  return scheme.partitioning.shard(tree, batch)
 
 
 def make_scheme(

@@ -521,3 +521,18 @@ def test_padded_vocabularies_are_accepted_on_request_and_never_leak(difference):
     key=1,
   )
   assert all(0 <= token < V for row in generation.new_tokens() for token in row)
+
+
+@pytest.mark.parametrize("mesh", [None, "data:4,model:2"])
+@pytest.mark.parametrize("name", drafters())
+def test_slices_move_nothing_to_the_device_unasked(name, mesh):
+  drafter, drafter_params = drafters()[name]
+  session = decoding.open_session(
+    MODEL, PARAMS, PROMPTS, drafter=drafter, drafter_params=drafter_params, max_new_tokens=9,
+    mesh=mesh,
+  )  # fmt: skip
+  with jax.transfer_guard("disallow"):
+    while session.advance(2):
+      pass
+    generation = session.generation()
+  assert [len(row) for row in generation.new_tokens()] == [9] * len(PROMPTS)

@@ -8,19 +8,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 from jax.sharding import Mesh
 
 from specjax.models import gguf_checkpoint, gguf_tokenizer, resolver
 from specjax.models.gguf_config import config_from_gguf
 from specjax.models.gguf_file import GGUFFile, is_gguf, open_gguf
 from specjax.models.huggingface import load_huggingface, read_huggingface_model
+from specjax.models.shapes import read_shape
 from specjax.models.text_files import read_json_if_there
 from specjax.models.tokenizer import Tokenizer
 from specjax.models.transformer import Transformer
 from specjax.sharding.mesh import make_mesh
+from specjax.sharding.partitioning import Partitioning
 from specjax.sharding.rules import Rules
 from specjax.types import Params
 
+# Before the name of a shape, or a folder with a config.json: that architecture, random weights.
+RANDOM = "random:"
 # How chat templates end a turn. A GGUF file without an `eot_token_id` may still mean one.
 _END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>")
 
@@ -71,7 +76,9 @@ def load(
   Args:
     name_or_path: a Hugging Face folder, a `.gguf` file, a folder that `save_orbax` wrote, a
       short name (`smollm2-135m-instruct`) or a hub id (`org/name`). What exists on disk comes
-      first.
+      first. `random:` before a key of `specjax.models.shapes.SHAPES`, or before a folder with a
+      `config.json`, is that architecture with random weights (always the same ones) and without
+      a tokenizer: for timing a size of which there are no weights at hand.
     dtype: of parameters, computation and cache. None is float32 on the CPU and bfloat16
       elsewhere (for an Orbax checkpoint: what it was saved with).
     precision: of matrix products, see `Transformer`.
@@ -88,6 +95,10 @@ def load(
   """
   name = os.fspath(name_or_path)
   mesh = None if mesh is None else make_mesh(mesh)
+  if name.startswith(RANDOM):
+    model = _random_model(name, dtype, precision)
+    params = _random_params(model, mesh, rules)
+    return Checkpoint(model, params, None, (), name, name, mesh, rules)
   path, source = _find(name, cache_dir, log)
   options = {"dtype": dtype, "precision": precision, "mesh": mesh, "rules": rules}
   model, params, text, eos_ids = _load_path(path, tokenizer, options)
@@ -103,7 +114,10 @@ def read_model(
   log: Callable[[str], object] = print,
 ) -> Transformer:
   """The architecture of a checkpoint, without reading its weights. Takes what `load` takes."""
-  path, _ = _find(os.fspath(name_or_path), cache_dir, log)
+  name = os.fspath(name_or_path)
+  if name.startswith(RANDOM):
+    return _random_model(name, dtype, precision)
+  path, _ = _find(name, cache_dir, log)
   kind, place = _kind(path)
   if kind == "gguf":
     return Transformer(config_from_gguf(open_gguf(place)), dtype=dtype, precision=precision)
@@ -112,6 +126,19 @@ def read_model(
 
     return read_orbax_model(place, dtype=dtype, precision=precision)
   return read_huggingface_model(place, dtype=dtype, precision=precision)
+
+
+def _random_model(name: str, dtype: Any, precision: str | None) -> Transformer:
+  config = read_shape(f"what follows {RANDOM!r}", name.removeprefix(RANDOM))
+  return Transformer(config, dtype=dtype, precision=precision)
+
+
+def _random_params(model: Transformer, mesh: Mesh | None, rules: Any) -> Params:
+  """Each device makes its own shards: a model larger than one device's memory fits, too."""
+  shardings = None
+  if mesh is not None:
+    shardings = Partitioning.of(mesh, rules, model).shardings(model.param_shapes())
+  return jax.jit(model.init, out_shardings=shardings)(jax.random.key(0))
 
 
 def _find(name: str, cache_dir: Any, log: Callable[[str], object]) -> tuple[Path, str]:

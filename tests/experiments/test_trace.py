@@ -57,6 +57,20 @@ def embedded(page):
 # --- the command -------------------------------------------------------------------------------
 
 
+def test_on_a_mesh_the_steps_are_the_same(command):
+  traces = []
+  for output, mesh in (("one", []), ("mesh", ["--mesh=data:2,model:2"])):
+    code, folder = command("--temperature=1.5", "--max_new_tokens=12", *mesh, output=output)
+    assert code == 0
+    traces.append(json.loads((folder / "trace.json").read_text()))
+  one, mesh = ([(step["committed"], step["own"]) for step in found["steps"]] for found in traces)
+  for (ours, own), (theirs, other) in zip(mesh, one, strict=True):
+    assert ours == theirs
+    assert (own is None) == (other is None)
+    if own is not None:
+      assert own["target_probability"] == pytest.approx(other["target_probability"], abs=1e-4)
+
+
 def test_the_trace_has_the_tokens_that_decoding_gives(command, model, capsys):
   code, folder = command()
   assert code == 0

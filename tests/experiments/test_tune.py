@@ -237,3 +237,16 @@ def test_the_interval_of_a_ratio_holds_it_and_is_a_point_without_spread():
   noisy = tune.Times(tokens, seconds / 2 * (1 + 0.5 * random.random(40)), tokens)
   ratio, low, high = tune.ratio_interval(noisy, theirs)
   assert low < ratio < high and high - low > 0.02
+
+
+def test_on_a_mesh_the_same_is_decoded(command, tmp_path):
+  rows = {}
+  for name, mesh in (("one", []), ("mesh", ["--mesh=data:2,model:2"])):
+    folder = tmp_path / name
+    common = ["--batch_size=2", "--repeats=1", f"--output={folder}"]
+    code, _ = command(SECONDS, *common, *mesh)
+    assert code == 0
+    found = [json.loads(line) for path in folder.rglob("results.jsonl") for line in path.open()]
+    rows[name] = sorted((row["method"], row["text"], row["token_ids"]) for row in found)
+    assert {row["mesh"] for row in found} == {"data:2,model:2" if mesh else None}
+  assert rows["one"] == rows["mesh"]

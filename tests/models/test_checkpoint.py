@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny_checkpoint
 import tiny_gguf
 import tiny_tokenizers as tiny
 import torch
 import transformers
 
 from specjax.models import checkpoint, resolver
+from specjax.models.huggingface_config import config_to_huggingface
 from specjax.models.orbax_checkpoint import save_orbax
 from specjax.types import Block
 
@@ -238,3 +240,23 @@ def test_real_token_ids_and_chat_equal_transformers(real, real_file):
   wanted = theirs.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
   assert real.tokenizer.encode_chat(messages) == wanted
   assert real.eos_ids == (theirs.eos_token_id,) == (2,)
+
+
+def test_a_shape_has_random_weights_that_are_always_the_same(tmp_path):
+  config = config_to_huggingface(tiny_checkpoint.CONFIG)
+  (tmp_path / "config.json").write_text(json.dumps(config))
+  name = f"random:{tmp_path}"
+  one, mesh = checkpoint.load(name), checkpoint.load(name, mesh="model:2")
+  assert one.tokenizer is None and one.eos_ids == () and one.source == name
+  assert checkpoint.read_model(name) == one.model == mesh.model
+  expected = one.model.init(jax.random.key(0))
+  for found in (one.params, mesh.params):
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+      np.testing.assert_allclose(ours, theirs, atol=1e-6)
+  kernel = mesh.params["layers"]["0"]["mlp"]["up"]["kernel"]
+  assert kernel.sharding.shard_shape(kernel.shape)[1] == kernel.shape[1] // 2
+
+
+def test_an_unknown_shape_is_refused():
+  with pytest.raises(ValueError, match=r"'random:' must be one of llama-3.2-1b.* got 'gpt-5'"):
+    checkpoint.load("random:gpt-5")
