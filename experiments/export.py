@@ -14,6 +14,7 @@ does so with one that is there already. Exit codes: 0, 1 where the tokens differ
 130 for Ctrl-C.
 """
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from ml_collections import config_flags
 from configs import base
 from experiments.command import HelpRequested, answer, asks_for_help, describe
 from experiments.flags import DEFAULT_CONFIG, DEFAULT_MODEL, SETTINGS, read
+from experiments.mesh_flags import MeshOptions, define_mesh, read_mesh
 from experiments.prompts import BUILT_IN
 
 # What --load takes from the command line rather than from the manifest, where it is given.
@@ -94,6 +96,7 @@ def _define(values: flags.FlagValues, argv: list[str]) -> None:
   )
   switch("raw", "Takes prompts as plain text, even if the checkpoint has a chat template.")
   integer("seed", 0, "Seed of all random draws of a check.", 0)
+  define_mesh(values)
 
 
 def export(values: flags.FlagValues) -> bool:
@@ -120,11 +123,13 @@ def export(values: flags.FlagValues) -> bool:
       f"{','.join(platforms)} do not lower it"
     )
   drafter_files(settings)  # for its errors, before a model is loaded
+  mesh = read_mesh(values)
+  placement = mesh.load_options(settings.batch_size)
   output = Path(values.output) if values.output else fresh_folder()
   for name in settings.methods:
     check_folder(output / name)
-  target = checkpoint.load(settings.model, dtype=settings.dtype)
-  methods = build_methods(settings, target)
+  target = checkpoint.load(settings.model, dtype=settings.dtype, **placement)
+  methods = build_methods(settings, target, drafter_rules=mesh.drafter_rules)
   equal = True
   for method in methods:
     generator = method.generator
@@ -142,7 +147,13 @@ def export(values: flags.FlagValues) -> bool:
       eos_ids=target.eos_ids,
       platforms=platforms,
       name=target.name,
-      made_by={"method": method.name, "settings": settings.to_json()},
+      made_by={
+        "method": method.name,
+        "settings": settings.to_json(),
+        "placement": dataclasses.asdict(mesh),
+      },
+      drafter_rules=mesh.drafter_rules,
+      **target.placement,
     )
     print(_line(output / method.name, manifest), flush=True)
     if values.check:
@@ -175,8 +186,11 @@ def check_artefact(values: flags.FlagValues) -> bool:
       f"load {values.load} was written by specjax {manifest['specjax_version']} with settings that "
       "this version does not have; export it again"
     ) from None
-  target = checkpoint.load(settings.model, dtype=settings.dtype)
-  (method,) = build_methods(settings, target)
+  # As it was lowered: then nothing moves between devices before a call.
+  mesh = MeshOptions(**made_by.get("placement", {}))
+  placement = mesh.load_options(settings.batch_size)
+  target = checkpoint.load(settings.model, dtype=settings.dtype, **placement)
+  (method,) = build_methods(settings, target, drafter_rules=mesh.drafter_rules)
   return compare(Path(values.load), target, method.generator, settings.policy(), values)
 
 
@@ -217,6 +231,8 @@ def compare(
     eos_ids=[i for i in manifest["eos_ids"] if i >= 0],
     capacity=manifest["capacity"],
     key=values.seed,
+    drafter_rules=generator.drafter_rules,
+    **target.placement,
   ).new_tokens()
   if values.prompt and target.tokenizer is not None:
     for ids in ours:

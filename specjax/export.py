@@ -29,15 +29,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export as jax_export
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from specjax import sampling
 from specjax.arguments import check_integer
 from specjax.decoding import generate, make_scheme
 from specjax.generation import Generation, Records
+from specjax.loop_state import Scheme
 from specjax.models import cached_files
 from specjax.models.fingerprint import fingerprint, same_target
 from specjax.requests import Prompts, Request, make_request
 from specjax.sampling import SamplingPolicy
+from specjax.sharding.mesh import describe_mesh, make_mesh
+from specjax.sharding.rules import Rules
 from specjax.types import Array, Drafter, Model, Params, Verifier
 
 FORMAT = "specjax-export"
@@ -81,6 +85,9 @@ def export_generate(
   platforms: Sequence[str] = ("tpu", "cuda", "cpu"),
   name: str = "",
   made_by: Mapping[str, Any] | None = None,
+  mesh: Mesh | str | None = None,
+  rules: Rules | str | None = None,
+  drafter_rules: Rules | str | None = None,
 ) -> dict[str, Any]:
   """Lowers `specjax.generate` for some platforms and writes it to a folder.
 
@@ -106,6 +113,10 @@ def export_generate(
     platforms: of "cpu", "cuda", "rocm" and "tpu".
     name: what people call the model, for the manifest.
     made_by: JSON values that say how the artefact was made, for the manifest.
+    mesh: makes a program for several devices, such as "data:2,model:4". As many devices must be
+      there (on a CPU machine they can be forced), of whatever platform.
+    rules: what is cut by which axis of the mesh, as `specjax.generate` takes it.
+    drafter_rules: the same for the drafter's arrays.
 
   Returns:
     The manifest.
@@ -120,7 +131,10 @@ def export_generate(
   check_platforms(platforms)
   for argument, value in (("batch_size", batch_size), ("prompt_tokens", prompt_tokens)):
     check_integer(argument, value, 1)
-  scheme = make_scheme(model, drafter, verifier, narrow=narrow)
+  placement: dict[str, Any] = {"mesh": mesh, "rules": rules, "drafter_rules": drafter_rules}
+  scheme = make_scheme(model, drafter, verifier, narrow=narrow, **placement)
+  if scheme.partitioning is not None:
+    scheme.partitioning.check_batch(batch_size, "batch_size")
   request = make_request(
     np.zeros((batch_size, prompt_tokens), np.int32),
     prompt_lengths=None,
@@ -143,8 +157,7 @@ def export_generate(
     "row_keys": np.asarray(jax.random.key_data(_row_keys(0, batch_size))),
     "policy": numbers,
   }
-  leaves, tree = jax.tree.flatten(params)
-  drafter_leaves, drafter_tree = jax.tree.flatten(drafter_params)
+  tree, drafter_tree = jax.tree.structure(params), jax.tree.structure(drafter_params)
 
   def run(leaves, drafter_leaves, inputs):
     generation = generate(
@@ -161,6 +174,7 @@ def export_generate(
       prompt_lengths=inputs["prompt_lengths"],
       capacity=request.capacity,
       narrow=narrow,
+      **placement,
     )
     records = {name: getattr(generation.records, name) for name in _RECORDS}
     return {
@@ -171,7 +185,7 @@ def export_generate(
       **{name: value for name, value in records.items() if value is not None},
     }
 
-  abstract = jax.tree.map(_abstract, (leaves, drafter_leaves, inputs))
+  abstract = _abstract(scheme, params, drafter_params, inputs)
   with _without_source_lines():
     exported = jax_export.export(jax.jit(run), platforms=list(platforms))(*abstract)
   program = bytes(exported.serialize())
@@ -208,6 +222,7 @@ def export_generate(
     "max_new_tokens": max_new_tokens,
     "eos_ids": [int(i) for i in request.eos_ids],
     "narrow": narrow,
+    "mesh": None if scheme.partitioning is None else describe_mesh(scheme.partitioning.mesh),
     "key_impl": _key_impl(),
     "arguments": {
       "params": _signature(params),
@@ -248,6 +263,10 @@ class ExportedGenerate:
   def __init__(self, manifest: dict[str, Any], exported: jax_export.Exported):
     self.manifest = manifest
     self._call = jax.jit(exported.call)
+    # Of the arguments, in order; None is one device.
+    self._shardings: list[Any] | None = None
+    if manifest.get("mesh") is not None:
+      self._shardings = list(exported.in_shardings_jax(make_mesh(manifest["mesh"])))
     self._checked: list[Any] = []
 
   def generate(
@@ -295,7 +314,8 @@ class ExportedGenerate:
       "row_keys": self._key_data(key, row_keys),
       "policy": self._policy(policy),
     }
-    result = self._call(jax.tree.leaves(params), jax.tree.leaves(drafter_params), inputs)
+    arguments = (jax.tree.leaves(params), jax.tree.leaves(drafter_params), inputs)
+    result = self._call(*self._placed(arguments))
     records = {name: result.get(name) for name in _RECORDS}
     return Generation(
       tokens=result["tokens"],
@@ -339,6 +359,13 @@ class ExportedGenerate:
         "shapes, other values"
       )
     self._checked = leaves
+
+  def _placed(self, arguments: Any) -> Any:
+    """The arguments on the mesh of the program; what is there already is not copied."""
+    if self._shardings is None:
+      return arguments
+    leaves, tree = jax.tree.flatten(arguments)
+    return jax.tree.unflatten(tree, jax.device_put(leaves, self._shardings))
 
   def _request(
     self, prompts: Prompts, prompt_lengths: Any, max_new_tokens: Any, eos_ids: Any
@@ -413,7 +440,7 @@ def load_exported(folder: str | os.PathLike) -> ExportedGenerate:
 
   Raises:
     ValueError: in one line, for a folder that holds no artefact, a damaged one, one of another
-      version, or one that was not lowered for this platform.
+      version, one that was not lowered for this platform, or one for more devices than are here.
     ImportError: where the package flatbuffers is missing.
   """
   _require_flatbuffers()
@@ -556,8 +583,21 @@ def _key_impl() -> str:
   return str(jax.random.key_impl(jax.random.key(0)))
 
 
-def _abstract(value: Any) -> jax.ShapeDtypeStruct:
-  return jax.ShapeDtypeStruct(np.shape(value), jnp.result_type(value))
+def _abstract(scheme: Scheme, params: Params, drafter_params: Params, inputs: Any) -> Any:
+  """The arguments of a program as shapes, each with its place on the mesh if there is one."""
+
+  def shape(value: Any, sharding: Any = None) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(np.shape(value), jnp.result_type(value), sharding=sharding)
+
+  ours, drafters = scheme.partitioning, scheme.drafter_partitioning
+  if ours is None or drafters is None:
+    return jax.tree.map(shape, (jax.tree.leaves(params), jax.tree.leaves(drafter_params), inputs))
+  everywhere = NamedSharding(ours.mesh, PartitionSpec())
+  return (
+    jax.tree.leaves(jax.tree.map(shape, params, ours.shardings(params))),
+    jax.tree.leaves(jax.tree.map(shape, drafter_params, drafters.shardings(drafter_params))),
+    jax.tree.map(lambda value: shape(value, everywhere), inputs),
+  )
 
 
 def _signature(tree: Params) -> list[list[Any]]:

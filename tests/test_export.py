@@ -276,3 +276,46 @@ def test_a_folder_with_anything_else_in_it_is_never_written_to(tmp_path):
   assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
   with pytest.raises(ValueError, match="is not a folder"):
     export.export_generate(tmp_path / "thesis.tex", MODEL, PARAMS)
+
+
+def test_a_program_for_a_mesh_gives_the_tokens_of_one_device(tmp_path):
+  folder = tmp_path / "program"
+  manifest = export.export_generate(
+    folder,
+    MODEL,
+    PARAMS,
+    drafter=DRAFTER,
+    drafter_params=OTHERS,
+    policy=SAMPLED,
+    batch_size=2,
+    prompt_tokens=12,
+    max_new_tokens=10,
+    platforms=("cpu", "tpu"),
+    mesh="data:2,model:4",
+    drafter_rules="replicated",
+  )
+  assert manifest["mesh"] == "data:2,model:4"
+  loaded = export.load_exported(folder)
+  options = {"drafter_params": OTHERS, "key": 3}
+  ours = loaded.generate(PARAMS, PROMPTS, **options)
+  theirs = specjax.generate(
+    MODEL, PARAMS, PROMPTS, drafter=DRAFTER, policy=SAMPLED, max_new_tokens=10, **options
+  )
+  assert ours.new_tokens() == theirs.new_tokens()
+  # The program itself is cut: each device has its part of the vocabulary.
+  head = loaded._shardings[
+    [name for name, *_ in manifest["arguments"]["params"]].index("head/kernel")
+  ]
+  assert head.shard_shape((16, 40)) == (16, 10)
+
+
+def test_a_program_for_more_devices_than_there_are_is_one_line(tmp_path, monkeypatch):
+  folder = tmp_path / "program"
+  small = {"batch_size": 2, "prompt_tokens": 12, "max_new_tokens": 4, "platforms": ("cpu",)}
+  export.export_generate(folder, MODEL, PARAMS, mesh="data:2", **small)
+  monkeypatch.setattr(jax, "devices", lambda: jax.local_devices()[:1])
+  with pytest.raises(ValueError, match="needs 2 devices, there are 1"):
+    export.load_exported(folder)
+  with pytest.raises(ValueError, match="batch_size must be a multiple of 2"):
+    monkeypatch.undo()
+    export.export_generate(folder, MODEL, PARAMS, mesh="data:2", **{**small, "batch_size": 3})

@@ -86,9 +86,7 @@ def test_greedy_text_equals_transformers_for_every_method(target, prompts, refer
     },
   }
   for name, options in methods.items():
-    # One by one without a draft, as `transformers` decodes; else together, which compiles once.
-    batches = [prompts] if options else [[prompt] for prompt in prompts]
-    rows = [row for batch in batches for row in decode(target, batch, **options).new_tokens()]
+    rows = decode(target, prompts, **options).new_tokens()
     assert len(rows) == len(prompts), name
     for prompt, tokens, expected in zip(prompts, rows, reference, strict=True):
       assert_same_or_near_tie(target, prompt, tokens, expected)
@@ -103,19 +101,19 @@ def test_rows_of_a_ragged_batch_equal_transformers(target, prompts, reference):
 
 
 def test_the_target_as_its_own_draft_model_has_everything_accepted(target, prompts):
-  for temperature in (0.0, 1.0):
-    generation = decode(
-      target,
-      prompts[:2],
-      drafter=DraftModel(target.model, 3),
-      drafter_params=target.params,
-      policy=SamplingPolicy(temperature=temperature),
-      max_new_tokens=24,
-      eos_ids=(),
-    )
-    # 24 tokens in blocks of 4. Blocks of another width round differently, so that in a rare
-    # near tie, or one draw in 1e5, a draft may be refused.
-    assert (np.asarray(generation.target_calls) <= 7).all()
+  generation = decode(
+    target,
+    prompts[:2],
+    drafter=DraftModel(target.model, 3),
+    drafter_params=target.params,
+    # One row is greedy, the other one sampled.
+    policy=SamplingPolicy(temperature=np.array([0.0, 1.0], np.float32)),
+    max_new_tokens=24,
+    eos_ids=(),
+  )
+  # 24 tokens in blocks of 4. Blocks of another width round differently, so that in a rare near
+  # tie, or one draw in 1e5, a draft may be refused.
+  assert (np.asarray(generation.target_calls) <= 7).all()
 
 
 def test_prompt_lookup_pays_on_the_editing_prompt(target, prompts):

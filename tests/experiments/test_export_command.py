@@ -51,6 +51,14 @@ def test_an_artefact_of_each_method_loads_back_to_the_tokens_of_generate(model, 
   assert "loaded back, it gives the 12 tokens of specjax.generate" in capsys.readouterr().out
 
 
+def test_a_program_for_a_mesh_loads_back_onto_it(model, tmp_path, capsys):
+  flags = ["--method=draft_model", "--config.draft_layers=1", "--platforms=cpu", "--batch_size=2"]
+  sizes = ["--prompt_tokens=16", "--max_new_tokens=4", f"--output={tmp_path}"]
+  assert command(model, *flags, *sizes, "--mesh=data:2,model:2", "--check") == 0
+  assert command(model, f"--load={tmp_path / 'draft_model'}") == 0
+  assert capsys.readouterr().out.count("it gives the 8 tokens of specjax.generate") == 2
+
+
 def test_tokens_that_differ_are_told_by_the_exit_code(model, program, monkeypatch, capsys):
   import specjax
 
