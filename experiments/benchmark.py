@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from experiments.command import answer, read_flags
+from experiments.command import answer, read_flags, read_integers
 from experiments.mesh_flags import define_mesh, read_mesh
 from experiments.prompts import BUILT_IN, Prompt
 from experiments.report import format_table
@@ -65,7 +65,7 @@ class Specjax:
 
   def run(self, ids: Sequence[int], new_tokens: int, method: "Method") -> tuple[Any, ...]:
     """New tokens, seconds and target calls of one generation."""
-    from experiments.benchmark_timers import round_up
+    from specjax.buckets import capacity_bucket
     from specjax.decoding import generate
 
     generator, target = method.generator, self._target
@@ -80,7 +80,7 @@ class Specjax:
       max_new_tokens=new_tokens,
       eos_ids=target.eos_ids,
       # The same for one and for many new tokens, so that both run one program.
-      capacity=round_up(len(ids) + self._new_tokens + nodes + 1),
+      capacity=capacity_bucket(len(ids) + self._new_tokens + nodes + 1),
       drafter_rules=generator.drafter_rules,
       **target.placement,
     )
@@ -235,7 +235,8 @@ def benchmark(values: flags.FlagValues) -> None:
   Raises:
     ValueError: for bad input; what can be checked before a model is loaded is.
   """
-  widths = _widths(values.widths)
+  # 1 is what the others are compared with.
+  widths = sorted({1, *read_integers("widths", values.widths)})
   options = read_mesh(values)
   from experiments.settings import make_settings
 
@@ -243,7 +244,6 @@ def benchmark(values: flags.FlagValues) -> None:
     {"methods": values.methods, "draft_layers": values.draft_layers},
     {
       **{name: values[name].value for name in ("model", "dtype", "draft_length", "drafter")},
-      **{"raw": False, "seed": 0, "batch_size": 1, "stop": ()},
       "max_new_tokens": values.max_new_tokens,
     },
   )
@@ -350,13 +350,6 @@ def _prompts(
     return BUILT_IN, {i: generator.encode(prompt.turns[0]) for i, prompt in enumerate(BUILT_IN)}
   ids = np.random.default_rng(0).integers(0, target.model.vocab_size, num_tokens)
   return (Prompt(turns=("",), category="random tokens"),), {0: ids.tolist()}
-
-
-def _widths(texts: Sequence[str]) -> list[int]:
-  if not all(text.strip().isdigit() and int(text) for text in texts):
-    raise ValueError(f"widths must be integers >= 1, separated by commas, got {','.join(texts)}")
-  # 1 is what the others are compared with.
-  return sorted({1, *map(int, texts)})
 
 
 def _check_writable(path: Path) -> None:

@@ -11,19 +11,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from specjax.buckets import capacity_bucket
 from specjax.decoding import Session, open_session
 from specjax.drafters import Empty
 from specjax.models.checkpoint import Checkpoint
 from specjax.models.prefill import prefill
 from specjax.types import Block, Params
-
-# Slots of a cache are a multiple of this, as those of `specjax.generate` are.
-_SLOTS = 128
-
-
-def round_up(slots: int) -> int:
-  """A cache capacity with room for so many tokens."""
-  return -(-slots // _SLOTS) * _SLOTS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +31,9 @@ class Timers:
   target: Checkpoint
   repeats: int
 
-  def block_seconds(self, prompts: Sequence[Sequence[int]], widths: Sequence[int]) -> dict:
+  def block_seconds(
+    self, prompts: Sequence[Sequence[int]], widths: Sequence[int]
+  ) -> dict[int, float]:
     """Seconds of one round that scores a block of T tokens a row, for each T of `widths`."""
     rounds = 16
     longest = max(map(len, prompts))
@@ -49,7 +44,7 @@ class Timers:
           prompts,
           drafter=Empty(width - 1),
           max_new_tokens=rounds + 1,
-          capacity=round_up(longest + rounds + max(widths) + 2),
+          capacity=capacity_bucket(longest + rounds + max(widths) + 2),
           narrow=False,
         )
         session.advance(1)
@@ -65,7 +60,7 @@ class Timers:
     The whole loop runs under `jax.transfer_guard("disallow")`, which raises for any transfer that
     the program does not ask for; the host asks for the tokens afterwards.
     """
-    options = {"max_new_tokens": 16, "capacity": round_up(max(map(len, prompts)) + 18)}
+    options = {"max_new_tokens": 16, "capacity": capacity_bucket(max(map(len, prompts)) + 18)}
     self._open(prompts, **options).advance()
     session = self._open(prompts, **options).block_until_ready()
     try:
@@ -81,7 +76,7 @@ class Timers:
   def loop_overhead(self, ids: Sequence[int]) -> float:
     """Time of the empty drafter through our loop over that of a bare autoregressive loop."""
     model, params, rounds = self.target.model, self.target.params, 24
-    capacity = len(ids) + _SLOTS
+    capacity = len(ids) + 128
 
     @partial(jax.jit, donate_argnums=(1, 2))
     def bare(params, cache, tokens, length):
@@ -154,7 +149,7 @@ class Timers:
       times = []
       for _ in range(self.repeats + 1):
         session = self._open(
-          rows[:size], max_new_tokens=32, capacity=round_up(max(map(len, rows)) + 33)
+          rows[:size], max_new_tokens=32, capacity=capacity_bucket(max(map(len, rows)) + 33)
         ).block_until_ready()
         began = time.perf_counter()
         session.advance()

@@ -66,6 +66,21 @@ def read_flags(
   return values
 
 
+def read_integers(name: str, texts: Sequence[str]) -> list[int]:
+  """What a list flag of positive integers says, in ascending order and each once.
+
+  Raises:
+    ValueError: naming the flag, for anything else or nothing.
+  """
+  try:
+    numbers = sorted({int(text) for text in texts})
+  except ValueError:
+    raise ValueError(f"{name} must be integers >= 1, got {','.join(texts)}") from None
+  if not numbers or numbers[0] < 1:
+    raise ValueError(f"{name} must be integers >= 1, got {','.join(texts) or 'none'}")
+  return numbers
+
+
 def asks_for_help(argv: Sequence[str]) -> bool:
   """Whether a command line asks for `--help`."""
   return any(argument in _HELP for argument in argv[1:])

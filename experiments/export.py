@@ -114,7 +114,7 @@ def export(values: flags.FlagValues) -> bool:
   from specjax.models import checkpoint
 
   given = {name: values[name].value for name in SETTINGS}
-  settings = make_settings(values.config, given | {"stop": ()})
+  settings = make_settings(values.config, given)
   platforms = [platform.strip() for platform in values.platforms]
   check_platforms(platforms)
   if values.check and default_export_platform() not in platforms:
@@ -187,7 +187,8 @@ def check_artefact(values: flags.FlagValues) -> bool:
       "this version does not have; export it again"
     ) from None
   # As it was lowered: then nothing moves between devices before a call.
-  mesh = MeshOptions(**made_by.get("placement", {}))
+  stated_mesh = MeshOptions(**made_by.get("placement", {}))
+  mesh = dataclasses.replace(stated_mesh, mesh=manifest.get("mesh"))
   placement = mesh.load_options(settings.batch_size)
   target = checkpoint.load(settings.model, dtype=settings.dtype, **placement)
   (method,) = build_methods(settings, target, drafter_rules=mesh.drafter_rules)

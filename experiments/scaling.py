@@ -20,7 +20,7 @@ from typing import Any
 
 from absl import flags
 
-from experiments.command import answer, read_flags
+from experiments.command import answer, read_flags, read_integers
 from specjax.evaluation import scaling
 from specjax.evaluation.hardware import HARDWARE, find_hardware
 from specjax.models import cached_files
@@ -99,8 +99,8 @@ def predict(values: flags.FlagValues) -> None:
     ValueError: for bad input.
   """
   settings = _settings(values)
-  batches = _integers("batch_sizes", values.batch_sizes)
-  lengths = _integers("draft_lengths", values.draft_lengths)
+  batches = read_integers("batch_sizes", values.batch_sizes)
+  lengths = read_integers("draft_lengths", values.draft_lengths)
   output = _output(values.output)
   parts, raw = [], []
   for setting in settings:
@@ -151,16 +151,6 @@ def _settings(values: flags.FlagValues) -> list[scaling.Setting]:
       )
     )
   return settings
-
-
-def _integers(name: str, texts: Sequence[str]) -> list[int]:
-  try:
-    numbers = sorted({int(text) for text in texts})
-  except ValueError:
-    raise ValueError(f"{name} must be integers >= 1, got {','.join(texts)}") from None
-  if not numbers or numbers[0] < 1:
-    raise ValueError(f"{name} must be integers >= 1, got {','.join(texts) or 'none'}")
-  return numbers
 
 
 def _output(name: str | None) -> Path:

@@ -28,6 +28,8 @@ VERIFIER_ARGUMENTS = {
     "last_token": "last_number_token",
   },
 }
+# Settings that are flags and no key of a config, for callers that have no such flag.
+_FLAG_DEFAULTS: dict[str, Any] = {"raw": False, "seed": 0, "batch_size": 1, "stop": ()}
 _VERIFIER_SETTINGS = tuple(
   dict.fromkeys(name for names in VERIFIER_ARGUMENTS.values() for name in names.values())
 )
@@ -141,7 +143,12 @@ def make_settings(config: ConfigDict, flags: Mapping[str, Any]) -> Settings:
   for key in given:
     if key not in known:
       raise ValueError(f"unknown config key {key!r}; the keys are {', '.join(known)}")
-  values = known | given | {name: value for name, value in flags.items() if value is not None}
+  values = (
+    _FLAG_DEFAULTS
+    | known
+    | given
+    | {name: value for name, value in flags.items() if value is not None}
+  )
   values["methods"] = _names(values["methods"])
   values["drafter"] = _names(values["drafter"])
   values["dtype"] = flags.get("dtype")

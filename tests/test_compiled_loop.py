@@ -74,10 +74,11 @@ def copies_of(text, shape):
   return re.findall(pattern, text)
 
 
-@pytest.mark.parametrize(("policy", "batch"), [("greedy", 1), ("greedy", 3), ("sampled", 3)])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_the_loop_copies_no_cache(name, policy, batch):
-  _, compiled = compiled_loop(name, POLICIES[policy], batch)
+  _, compiled = compiled_loop(name, policy, batch)
   text = compiled.as_text()
   cache_shape = (batch, CONFIG.num_kv_heads, CAPACITY, CONFIG.head_dim)
   assert f"f32[{','.join(map(str, cache_shape))}]" in text

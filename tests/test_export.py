@@ -33,6 +33,15 @@ PARAMS = MODEL.init(jax.random.key(0))
 OTHERS = MODEL.init(jax.random.key(1))
 DRAFTER = DraftModel(MODEL, draft_length=2)
 SAMPLED = SamplingPolicy(temperature=0.7, top_p=0.9)
+# Of a program with a draft model that has weights of its own.
+SAMPLING = {
+  "drafter": DRAFTER,
+  "drafter_params": OTHERS,
+  "policy": SAMPLED,
+  "batch_size": 2,
+  "prompt_tokens": 12,
+  "max_new_tokens": 10,
+}
 PROMPTS = [[5, 6, 7], [1, 2, 3, 1, 2, 3, 1]]
 
 
@@ -69,12 +78,7 @@ def sampled(tmp_path_factory):
     folder,
     MODEL,
     PARAMS,
-    drafter=DRAFTER,
-    drafter_params=OTHERS,
-    policy=SAMPLED,
-    batch_size=2,
-    prompt_tokens=12,
-    max_new_tokens=10,
+    **SAMPLING,
     platforms=("cpu",),
   )
   return folder
@@ -284,12 +288,7 @@ def test_a_program_for_a_mesh_gives_the_tokens_of_one_device(tmp_path):
     folder,
     MODEL,
     PARAMS,
-    drafter=DRAFTER,
-    drafter_params=OTHERS,
-    policy=SAMPLED,
-    batch_size=2,
-    prompt_tokens=12,
-    max_new_tokens=10,
+    **SAMPLING,
     platforms=("cpu", "tpu"),
     mesh="data:2,model:4",
     drafter_rules="replicated",

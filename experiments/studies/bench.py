@@ -66,8 +66,7 @@ class Bench:
     """
     target = self.target if target is None else target
     values = {"model": target.name, **self.decode_settings, **settings}
-    flags = {"seed": 0, "batch_size": 1, "raw": False, "stop": (), **values}
-    made = make_settings({"methods": ("autoregressive",)}, {"dtype": self.dtype, **flags})
+    made = make_settings({"methods": ("autoregressive",)}, {"dtype": self.dtype, **values})
     described = made.to_json() | {"prompts": prompts_fingerprint(self.prompts)}
     results = ResultsFolder(self.work / "decoded" / name, described)
     results.check_source(target.source)
