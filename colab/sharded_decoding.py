@@ -98,7 +98,7 @@ def tiny_checkpoint(seed, num_layers):
 
 
 SOURCE = "smollm2-135m-instruct" if on_tpu else tiny_checkpoint(0, num_layers=1 if FAST else 2)
-model = checkpoint.read_model(SOURCE)
+model = checkpoint.read(SOURCE).model
 print(f"{model.config.num_layers} layers, {model.config.num_heads} heads, {model.dtype}")
 
 # %% [markdown]

@@ -52,7 +52,7 @@ def _decode(options: flags.Options, prompts: Sequence[Prompt]) -> None:
   from experiments.results import ResultsFolder
   from experiments.runner import Runner
   from experiments.settings import make_settings
-  from specjax.models import checkpoint
+  from experiments.target import load_target
 
   settings = make_settings(options.config, options.settings)
   drafter_files(settings)  # for its errors, before a model is loaded
@@ -64,7 +64,7 @@ def _decode(options: flags.Options, prompts: Sequence[Prompt]) -> None:
   output = results.path
   try:
     keep_compiled_programs(options.compilation_cache_dir)
-    target = checkpoint.load(settings.model, dtype=settings.dtype, **placement)
+    target = load_target(settings, prompts, **placement)
     results.check_source(target.source)
     methods = build_methods(settings, target, drafter_rules=options.mesh.drafter_rules)
     results.check_drafters({method.name: method.drafter_checksum for method in methods})

@@ -84,9 +84,12 @@ def inspect_sharding(values: flags.FlagValues) -> str:
     mesh = sharding.make_mesh(options.mesh)
   batch = values.batch_size
   Partitioning.of(mesh, options.rules).check_batch(batch, "batch_size")
-  model = checkpoint.read_model(
-    values.model, dtype=values.dtype, log=lambda line: print(line, file=sys.stderr)
-  )
+  model = checkpoint.read(
+    values.model,
+    dtype=values.dtype,
+    tokenizer=False,
+    log=lambda line: print(line, file=sys.stderr),
+  ).model
   params = model.param_shapes()
   drafter, drafter_params = _drafter(values, model, params)
   scheme = make_scheme(
@@ -132,7 +135,7 @@ def _drafter(values: flags.FlagValues, model: Any, params: Any) -> tuple[Any, An
     return drafters.Blockwise(model, length), {"heads": heads}
   if values.method == "draft_model":
     if values.draft_checkpoint:
-      draft = checkpoint.read_model(values.draft_checkpoint, dtype=values.dtype)
+      draft = checkpoint.read(values.draft_checkpoint, dtype=values.dtype, tokenizer=False).model
       return drafters.DraftModel(draft, length, pad_vocabulary=True), draft.param_shapes()
     if values.draft_layers > model.num_layers:
       raise ValueError(

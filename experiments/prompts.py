@@ -4,7 +4,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,39 @@ def choose_prompts(texts: Sequence[str], path: str | None, limit: int | None) ->
   else:
     prompts = BUILT_IN
   return prompts[:limit]
+
+
+def check_fit(
+  prompts: Sequence[Prompt],
+  encode: Callable[[str], list[int]],
+  max_positions: int | None,
+  max_new_tokens: int,
+) -> None:
+  """Checks that each turn by itself fits the model's context, with its answer.
+
+  A conversation of several turns may still outgrow it; it then ends there.
+
+  Args:
+    prompts: what is to be answered.
+    encode: turns one message into tokens, as the model reads it.
+    max_positions: the context's length; None has no end.
+    max_new_tokens: the longest answer.
+
+  Raises:
+    ValueError: naming the prompt, by file and line where it has them, and the turn.
+  """
+  for prompt in prompts:
+    for turn, text in enumerate(prompt.turns):
+      what = f"'turns'[{turn}]" if len(prompt.turns) > 1 else "the prompt"
+      try:
+        length = len(encode(text))
+      except ValueError as error:
+        raise ValueError(f"{prompt.origin}: {what}: {error}") from error
+      if max_positions is not None and length + max_new_tokens > max_positions:
+        raise ValueError(
+          f"{prompt.origin}: {what} has {length} tokens, which with max_new_tokens "
+          f"{max_new_tokens} is more than the model's context of {max_positions}"
+        )
 
 
 def read_prompts(path: Path, what: str = "prompts") -> tuple[Prompt, ...]:

@@ -54,12 +54,9 @@ class Runner:
       target: who is decoded.
       methods: ways to decode, in turn. One that is another system decodes one prompt at a time,
         and greedily.
-      prompts: what to answer.
+      prompts: what to answer; that they fit has been checked (`experiments.target`).
       results: the folder.
       display: shows progress.
-
-    Raises:
-      ValueError: naming the prompt that does not fit the model's context.
     """
     self._settings = settings
     self._target = target
@@ -72,7 +69,7 @@ class Runner:
     self._encode = TextGenerator(target, raw=settings.raw).encode
     peers = any(isinstance(method, PeerMethod) for method in methods)
     self._machine = machine_stamp(*(PEER_PACKAGES if peers else ()))
-    self._first_ids = [self._read_first_turn(prompt) for prompt in prompts]
+    self._first_ids = [self._encode(prompt.turns[0]) for prompt in prompts]
 
   def run(self) -> None:
     """Decodes what is not finished yet."""
@@ -106,19 +103,6 @@ class Runner:
       self._display.end(rows)
 
   # --- prompts -----------------------------------------------------------------------------
-
-  def _read_first_turn(self, prompt: Prompt) -> list[int]:
-    try:
-      ids = self._encode(prompt.turns[0])
-    except ValueError as error:
-      raise ValueError(f"{prompt.origin}: {error}") from error
-    limit, new = self._target.model.max_positions, self._settings.max_new_tokens
-    if limit is not None and len(ids) + new > limit:
-      raise ValueError(
-        f"{prompt.origin}: the prompt has {len(ids)} tokens, which with max_new_tokens {new} "
-        f"is more than the model's context of {limit}"
-      )
-    return ids
 
   def read_turn(self, method: str, index: int, turn: int) -> list[int]:
     """The tokens that a method reads: a conversation up to the user's message `turn`.

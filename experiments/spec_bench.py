@@ -25,7 +25,7 @@ from experiments.command import answer
 from experiments.decode import Interrupted, keep_compiled_programs
 from experiments.prompts import Prompt
 from experiments.spec_bench_flags import Options
-from experiments.spec_bench_questions import check_fit, read_questions
+from experiments.spec_bench_questions import read_questions
 
 if TYPE_CHECKING:  # JAX starts slowly: a mistyped flag is answered before it does
   from experiments.methods import Method
@@ -85,8 +85,8 @@ def run(options: Options, questions: Sequence[Prompt], command: str) -> Path:
   from experiments.spec_bench_files import write_spec_bench_files
   from experiments.spec_bench_report import summary_text
   from experiments.studies.bench import prompts_fingerprint
-  from specjax.models import cached_files, checkpoint
-  from specjax.text import TextGenerator
+  from experiments.target import load_target
+  from specjax.models import cached_files
 
   settings, wants_all = _settings(options)
   _check_peers(options, settings)
@@ -100,10 +100,8 @@ def run(options: Options, questions: Sequence[Prompt], command: str) -> Path:
   results = ResultsFolder(output, described)
   try:
     keep_compiled_programs(options.compilation_cache_dir)
-    target = checkpoint.load(settings.model, dtype=settings.dtype, **placement)
+    target = load_target(settings, questions, **placement)
     results.check_source(target.source)
-    encode = TextGenerator(target, raw=settings.raw).encode
-    check_fit(questions, encode, target.model.max_positions, settings.max_new_tokens)
     left_out: dict[str, str] = {}
     ours = build_methods(
       settings, target, left_out if wants_all else None, options.mesh.drafter_rules

@@ -8,7 +8,7 @@ group, multi-turn conversation.
 """
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.prompts import Prompt, read_prompts
@@ -69,38 +69,3 @@ def read_questions(path: Path, limit: int | None = None) -> tuple[Prompt, ...]:
     if limit is None or kept[question.category] <= limit:
       chosen.append(question)
   return tuple(chosen)
-
-
-def check_fit(
-  questions: Sequence[Prompt],
-  encode: Callable[[str], list[int]],
-  max_positions: int | None,
-  max_new_tokens: int,
-) -> None:
-  """Checks that each turn by itself fits the model's context, with its answer.
-
-  A conversation of several turns may still outgrow it; it then ends there.
-
-  Args:
-    questions: what is to be answered.
-    encode: turns one message into tokens, as the model reads it.
-    max_positions: the context's length; None has no end.
-    max_new_tokens: the longest answer.
-
-  Raises:
-    ValueError: naming file, line and turn.
-  """
-  if max_positions is None:
-    return
-  for question in questions:
-    for turn, text in enumerate(question.turns):
-      where = f"{question.origin}: 'turns'[{turn}]"
-      try:
-        length = len(encode(text))
-      except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
-      if length + max_new_tokens > max_positions:
-        raise ValueError(
-          f"{where} has {length} tokens, which with max_new_tokens {max_new_tokens} is more than "
-          f"the model's context of {max_positions}"
-        )

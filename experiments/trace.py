@@ -97,13 +97,13 @@ def trace(options: Options) -> int:
   # Imported late: a mistyped flag is answered at once, not after JAX has started.
   from experiments.decode import keep_compiled_programs
   from experiments.methods import build_methods, drafter_files
-  from experiments.prompts import BUILT_IN
+  from experiments.prompts import BUILT_IN, Prompt
   from experiments.results import fresh_folder
   from experiments.settings import make_settings
+  from experiments.target import load_target
   from experiments.trace_record import TraceRecord
   from experiments.trace_terminal import TraceTerminal
   from specjax import tracing
-  from specjax.models import checkpoint
 
   given = {"max_new_tokens": _NEW_TOKENS} | {
     name: value for name, value in options.settings.items() if value is not None
@@ -119,10 +119,11 @@ def trace(options: Options) -> int:
   # As many rows as the mesh cuts a batch into, all of the one prompt; the first is shown.
   rows = options.mesh.batch_shards()
   placement = options.mesh.load_options(rows)
-  target = checkpoint.load(settings.model, dtype=settings.dtype, **placement)
+  prompt = Prompt((options.prompt,), origin="--prompt") if options.prompt else BUILT_IN[0]
+  target = load_target(settings, [prompt], **placement)
   (method,) = build_methods(settings, target, drafter_rules=options.mesh.drafter_rules)
   generator = method.generator
-  prompt_ids = generator.encode(options.prompt or BUILT_IN[0].turns[0])
+  prompt_ids = generator.encode(prompt.turns[0])
   terminal = TraceTerminal()
   terminal.note(f"{method.name} on {target.name} from {target.source}; compiling")
   session = tracing.open_trace(

@@ -39,3 +39,11 @@ def _free_compiled_programs():
   yield
   jax.clear_caches()
   gc.collect()
+
+
+@pytest.fixture(scope="module")
+def fast_compilation():
+  """Compiles with few optimisations, for tests that compile much and run little."""
+  jax.config.update("jax_disable_most_optimizations", True)
+  yield
+  jax.config.update("jax_disable_most_optimizations", False)

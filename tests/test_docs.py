@@ -8,20 +8,14 @@ import re
 import runpy
 import urllib.parse
 
-import jax
 import pytest
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compile_fast():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 def blocks(page):

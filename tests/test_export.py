@@ -16,6 +16,8 @@ from specjax.drafters import DraftModel, PromptLookup
 from specjax.models import Transformer, TransformerConfig
 from specjax.sampling import SamplingPolicy
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 MODEL = Transformer(
   TransformerConfig(
     vocab_size=40,
@@ -43,13 +45,6 @@ SAMPLING = {
   "max_new_tokens": 10,
 }
 PROMPTS = [[5, 6, 7], [1, 2, 3, 1, 2, 3, 1]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_compilation():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,8 @@ from experiments import decode, train
 from experiments.process_flags import ProcessOptions
 from specjax.training.token_files import TokenFolder
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 PROMPTS = ("hello", "b", "some more text")
 
 # Runs a command; with `dies`, until the process is about to draft for the last batch.
@@ -40,13 +42,6 @@ if dies == "dies":
   Runner._run_batch = die_in_the_last_batch
 sys.exit(importlib.import_module("experiments." + command).main([command, *arguments]))
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compile_fast():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

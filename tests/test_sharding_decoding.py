@@ -16,6 +16,8 @@ from specjax.drafters.blockwise import init_heads
 from specjax.models import Transformer, TransformerConfig
 from specjax.sampling import SamplingPolicy
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 MESHES = ["data:8", "data:4,model:2", "data:2,model:4", "model:8"]
 CONFIG = TransformerConfig(
   vocab_size=1024,  # like no other size here, so that it is known in compiled programs
@@ -31,13 +33,6 @@ MODEL = Transformer(CONFIG, dtype="float32")
 # Rows of different lengths, in which some tokens come again.
 PROMPTS = [[(7 * row + step % 3) % 1024 for step in range(3 + row % 4)] for row in range(8)]
 CAPACITY = 40
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compile_fast():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -125,7 +125,7 @@ def test_the_architecture_is_read_without_the_weights(folder):
   whole = checkpoint.load(folder, tokenizer=False)
   (folder / "model.safetensors").rename(folder / "aside")
   try:
-    assert checkpoint.read_model(folder) == whole.model
+    assert checkpoint.read(folder).model == whole.model
   finally:
     (folder / "aside").rename(folder / "model.safetensors")
 

@@ -13,6 +13,8 @@ from specjax.training.optimizer import OptimizerOptions
 from specjax.training.token_data import TokenBatch
 from specjax.training.train_loop import TrainOptions, first_state, make_update, train
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 MESHES = ["data:8", "data:4,model:2", "data:2,model:4", "model:8"]
 CONFIG = TransformerConfig(
   vocab_size=64,
@@ -28,13 +30,6 @@ MODEL = Transformer(CONFIG, dtype="float32")
 # The target is trained along: its whole backward pass runs on the mesh.
 OBJECTIVE = BlockwiseObjective(MODEL, draft_length=1, head_width=8, fine_tune=True)
 OPTIONS = TrainOptions(num_steps=2, optimizer=OptimizerOptions(learning_rate=0.01, warmup_steps=0))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compile_fast():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

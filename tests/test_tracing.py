@@ -13,6 +13,8 @@ from specjax.drafters.blockwise import init_heads
 from specjax.sampling import SamplingPolicy
 from specjax.verifiers import TopKMatch
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 V = 7
 TABLE = TableModel(V)
 PARAMS = {"table": random_table(1, V)}
@@ -42,13 +44,6 @@ DRAFTERS = {
 # too. What greedy rows must hold is known without.
 SAMPLED = ("draft_model", "tree of draws")
 GENERATED = ("draft_model", "pass, merged", "tree of draws")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compile_fast():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from experiments.prompts import Prompt
 from experiments.results import ResultsFolder, Row
 from experiments.runner import Runner
 from experiments.settings import make_settings
+from experiments.target import check_prompts
 from specjax.models.checkpoint import Checkpoint
 
 
@@ -67,6 +68,7 @@ class Bench:
     target = self.target if target is None else target
     values = {"model": target.name, **self.decode_settings, **settings}
     made = make_settings({"methods": ("autoregressive",)}, {"dtype": self.dtype, **values})
+    check_prompts(made, target, self.prompts)
     described = made.to_json() | {"prompts": prompts_fingerprint(self.prompts)}
     results = ResultsFolder(self.work / "decoded" / name, described)
     results.check_source(target.source)

@@ -36,13 +36,14 @@ class Checkpoint:
 
   Attributes:
     model: the architecture; static.
-    params: its parameters.
+    params: its parameters; None where `read` left them out.
     tokenizer: None where the checkpoint has none, or none was asked for.
     eos_ids: the tokens that end a text; may be several, or none.
     name: what it was asked for as.
     source: where it came from, for result files: a file, or what the resolver says.
     mesh: the devices that the parameters lie on; None is one device.
     rules: what is cut by which axis of the mesh, over `specjax.sharding.DEFAULT_RULES`.
+    path: the file or folder; None for random weights.
   """
 
   model: Transformer
@@ -53,6 +54,7 @@ class Checkpoint:
   source: str
   mesh: Mesh | None = None
   rules: Rules | str | None = None
+  path: Path | None = None
 
   @property
   def placement(self) -> dict[str, Any]:
@@ -93,44 +95,75 @@ def load(
     ConnectionError: when a known name could not be fetched from anywhere.
     ImportError: where an optional package is missing, naming the extra that brings it.
   """
-  name = os.fspath(name_or_path)
   mesh = None if mesh is None else make_mesh(mesh)
-  if name.startswith(RANDOM):
-    model = _random_model(name, dtype, precision)
-    params = _random_params(model, mesh, rules)
-    return Checkpoint(model, params, None, (), name, name, mesh, rules)
-  path, source = _find(name, cache_dir, log)
-  options = {"dtype": dtype, "precision": precision, "mesh": mesh, "rules": rules}
-  model, params, text, eos_ids = _load_path(path, tokenizer, options)
-  return Checkpoint(model, params, text, eos_ids, name, source, mesh, rules)
+  outline = read(
+    name_or_path,
+    dtype=dtype,
+    precision=precision,
+    tokenizer=tokenizer,
+    cache_dir=cache_dir,
+    log=log,
+  )
+  return load_weights(outline, mesh=mesh, rules=rules)
 
 
-def read_model(
+def read(
   name_or_path: str | os.PathLike,
   *,
   dtype: Any = None,
   precision: str | None = None,
+  tokenizer: bool = True,
   cache_dir: str | os.PathLike | None = None,
   log: Callable[[str], object] = print,
-) -> Transformer:
-  """The architecture of a checkpoint, without reading its weights. Takes what `load` takes."""
+) -> Checkpoint:
+  """A checkpoint without its weights: what prompts can be checked against before they are read.
+
+  Takes and raises what `load` does. `load_weights` reads the rest.
+  """
   name = os.fspath(name_or_path)
+  options = {"dtype": dtype, "precision": precision}
   if name.startswith(RANDOM):
-    return _random_model(name, dtype, precision)
-  path, _ = _find(name, cache_dir, log)
-  kind, place = _kind(path)
+    config = read_shape(f"what follows {RANDOM!r}", name.removeprefix(RANDOM))
+    return Checkpoint(Transformer(config, **options), None, None, (), name, name)
+  path, source = _find(name, cache_dir, log)
+  kind, path = _kind(path)
   if kind == "gguf":
-    return Transformer(config_from_gguf(open_gguf(place)), dtype=dtype, precision=precision)
-  if kind == "orbax":
-    from specjax.models.orbax_checkpoint import read_orbax_model
+    file = open_gguf(path)
+    model = Transformer(config_from_gguf(file), **options)
+    has_tokenizer = "tokenizer.ggml.model" in file.metadata
+    text = Tokenizer.from_gguf(file) if tokenizer and has_tokenizer else None
+    eos_ids = gguf_eos_ids(file)
+  else:
+    model = _folder_reader(kind)[0](path, **options)
+    text, eos_ids = _folder_text(path, tokenizer)
+  return Checkpoint(model, None, text, eos_ids, name, source, path=path)
 
-    return read_orbax_model(place, dtype=dtype, precision=precision)
-  return read_huggingface_model(place, dtype=dtype, precision=precision)
 
+def load_weights(
+  outline: Checkpoint, *, mesh: Mesh | str | None = None, rules: Rules | str | None = None
+) -> Checkpoint:
+  """The checkpoint that `read` returned, with its weights.
 
-def _random_model(name: str, dtype: Any, precision: str | None) -> Transformer:
-  config = read_shape(f"what follows {RANDOM!r}", name.removeprefix(RANDOM))
-  return Transformer(config, dtype=dtype, precision=precision)
+  Args:
+    outline: what `read` returned.
+    mesh: loads straight into the shards of a mesh of devices, or its text such as "model:4".
+    rules: over `specjax.sharding.DEFAULT_RULES`; what is cut by which axis of the mesh.
+
+  Raises:
+    ValueError: for weights that are broken or not supported.
+  """
+  mesh = None if mesh is None else make_mesh(mesh)
+  model = outline.model
+  if outline.path is None:
+    params = _random_params(model, mesh, rules)
+  else:
+    kind, path = _kind(outline.path)
+    options = {"dtype": model.dtype, "precision": model.precision, "mesh": mesh, "rules": rules}
+    if kind == "gguf":
+      model, params, _ = gguf_checkpoint.load_gguf(path, **options)
+    else:
+      model, params = _folder_reader(kind)[1](path, **options)
+  return dataclasses.replace(outline, model=model, params=params, mesh=mesh, rules=rules)
 
 
 def _random_params(model: Transformer, mesh: Mesh | None, rules: Any) -> Params:
@@ -152,20 +185,14 @@ def _find(name: str, cache_dir: Any, log: Callable[[str], object]) -> tuple[Path
   return resolved.path, resolved.source
 
 
-_Loaded = tuple[Transformer, Params, Tokenizer | None, tuple[int, ...]]
-
-
-def _load_path(path: Path, tokenizer: bool, options: dict[str, Any]) -> _Loaded:
-  """Reads a checkpoint; `options` are those that all three kinds of loader take."""
-  kind, place = _kind(path)
-  if kind == "gguf":
-    return _load_gguf(place, tokenizer, options)
+def _folder_reader(kind: str) -> tuple[Callable[..., Transformer], Callable[..., Any]]:
+  """What reads a folder's architecture, and what reads it with its weights."""
   if kind == "orbax":
     # Orbax takes a while to import, and most checkpoints are not its own.
-    from specjax.models.orbax_checkpoint import load_orbax
+    from specjax.models.orbax_checkpoint import load_orbax, read_orbax_model
 
-    return *load_orbax(place, **options), *_folder_text(place, tokenizer)
-  return *load_huggingface(place, **options), *_folder_text(place, tokenizer)
+    return read_orbax_model, load_orbax
+  return read_huggingface_model, load_huggingface
 
 
 def _kind(path: Path) -> tuple[str, Path]:
@@ -196,14 +223,6 @@ def _resolve(name: str, cache_dir: Any, log: Callable[[str], object]) -> resolve
 
 def _looks_like_a_path(name: str) -> bool:
   return name.startswith((".", "/", "~")) or name.endswith(".gguf") or name.count("/") > 1
-
-
-def _load_gguf(path: Path, tokenizer: bool, options: dict[str, Any]) -> _Loaded:
-  file = open_gguf(path)
-  model, params, _ = gguf_checkpoint.load_gguf(file, **options)
-  has_tokenizer = "tokenizer.ggml.model" in file.metadata
-  text = Tokenizer.from_gguf(file) if tokenizer and has_tokenizer else None
-  return model, params, text, gguf_eos_ids(file)
 
 
 def gguf_eos_ids(file: GGUFFile) -> tuple[int, ...]:

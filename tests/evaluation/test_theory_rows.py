@@ -22,6 +22,8 @@ from specjax.evaluation.theory_rows import (
 from specjax.models import checkpoint
 from specjax.text import TextGenerator
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 KEYS = (
   "target_calls",
   "draft_calls",
@@ -29,13 +31,6 @@ KEYS = (
   "accepted_tokens",
   "accepted_histogram",
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def fast_compilation():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

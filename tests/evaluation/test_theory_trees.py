@@ -4,7 +4,6 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -159,7 +158,7 @@ def test_geometric_rates_are_those_of_siblings_tried_one_after_the_other():
   assert rates == pytest.approx((0.7, 0.3 * 0.7, 0.3 * 0.3 * 0.7))
 
 
-def test_a_really_decoded_tree_commits_what_the_theory_expects():
+def test_a_really_decoded_tree_commits_what_the_theory_expects(fast_compilation):
   # Tables whose rows are all alike: what is accepted depends on nothing but the rank.
   random = np.random.default_rng(3)
   vocab_size, batch, num_tokens = 6, 64, 90
@@ -175,20 +174,16 @@ def test_a_really_decoded_tree_commits_what_the_theory_expects():
   assert max(np.bincount(np.array(tree.parents) + 1)) > 1
   model = TableModel(vocab_size)
   tables = [jnp.log(jnp.tile(law, (vocab_size, 1))).astype(jnp.float32) for law in (target, draft)]
-  jax.config.update("jax_disable_most_optimizations", True)
-  try:
-    generation = specjax.generate(
-      model,
-      {"table": tables[0]},
-      [[0]] * batch,
-      drafter=TableTree(tree.parents),
-      drafter_params={"table": tables[1]},
-      policy=specjax.SamplingPolicy(temperature=1.0),
-      max_new_tokens=num_tokens,
-      key=0,
-    )
-  finally:
-    jax.config.update("jax_disable_most_optimizations", False)
+  generation = specjax.generate(
+    model,
+    {"table": tables[0]},
+    [[0]] * batch,
+    drafter=TableTree(tree.parents),
+    drafter_params={"table": tables[1]},
+    policy=specjax.SamplingPolicy(temperature=1.0),
+    max_new_tokens=num_tokens,
+    key=0,
+  )
   measured = float(jnp.sum(generation.num_new_tokens) / jnp.sum(generation.target_calls))
   assert tree.expected_tokens == pytest.approx(measured, rel=0.05)
   # The test could tell: without the second and third children less is expected.

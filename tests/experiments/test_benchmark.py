@@ -15,6 +15,8 @@ from specjax.decoding import Session
 from specjax.models import checkpoint
 from specjax.models.huggingface_config import config_to_huggingface
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 PROMPTS = (Prompt(turns=("a",), category="writing"), Prompt(turns=("b",), category="editing"))
 
 
@@ -61,13 +63,6 @@ def model(tmp_path_factory):
   # The built-in prompts are long in single bytes.
   path = tmp_path_factory.mktemp("tiny")
   return tiny_checkpoint.write(path, num_layers=2, max_positions=2048)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def fast_compilation():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 def run(*arguments):

@@ -3,6 +3,7 @@
 """The main command on a tiny checkpoint."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -465,6 +466,16 @@ def test_a_bad_prompts_file_is_answered_before_a_model_is_loaded(tmp_path, capsy
   path.write_text("{}\n")
   assert main(["decode", f"--prompts={path}", "--model=/no/such/folder"]) == 2
   assert_one_error_line(capsys, f"{path} line 1")
+
+
+def test_a_prompt_that_is_too_long_is_answered_before_weights_are_read(model, tmp_path, capsys):
+  outline = shutil.copytree(model, tmp_path / "outline")
+  (outline / "model.safetensors").unlink()
+  path = tmp_path / "long.jsonl"
+  path.write_text('{"prompt": "good"}\n' + json.dumps({"prompt": "x" * 600}) + "\n")
+  arguments = [f"--prompts={path}", f"--model={outline}", f"--output={tmp_path / 'out'}"]
+  assert main(["decode", *arguments, "--compilation_cache_dir="]) == 2
+  assert_one_error_line(capsys, f"{path} line 2: the prompt has 6")
 
 
 def test_help_exits_with_0(capsys):

@@ -5,19 +5,13 @@
 import json
 import shutil
 
-import jax
 import pytest
 import tiny_checkpoint
 
 from experiments import export
 from specjax.export import _checksum as checksum
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_compilation():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("fast_compilation")
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@
 
 import json
 
-import jax
 import matplotlib.image
 import pytest
 import tiny_checkpoint
@@ -111,18 +110,14 @@ def test_help_names_every_flag(capsys):
 
 
 @pytest.fixture(scope="module")
-def decoded(tmp_path_factory):
+def decoded(tmp_path_factory, fast_compilation):
   """The folder of a run of the main command on a tiny checkpoint."""
   folder = tmp_path_factory.mktemp("run")
   model = tiny_checkpoint.write(folder / "tiny", num_layers=1)
   prompts = [f"--prompt={text}" for text in ("hello", "b", "some more text", "fghij")]
   arguments = ["decode", f"--model={model}", f"--output={folder / 'out'}", *prompts]
   arguments += ["--compilation_cache_dir=", "--max_new_tokens=60"]
-  jax.config.update("jax_disable_most_optimizations", True)
-  try:
-    assert decode.main(arguments) == 0
-  finally:
-    jax.config.update("jax_disable_most_optimizations", False)
+  assert decode.main(arguments) == 0
   return folder / "out"
 
 

@@ -18,6 +18,8 @@ from specjax.models import checkpoint
 from specjax.training.distillation_objective import DistillationObjective
 from specjax.training.pass_objective import PaSSObjective
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):

@@ -4,6 +4,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from experiments.spec_bench import main
 from specjax.models import checkpoint
 from specjax.text import TextGenerator
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 QUESTIONS = [
   {"question_id": 81, "category": "writing", "turns": ["hi", "again"], "reference": ["x"]},
   {"question_id": 82, "category": "writing", "turns": ["left out by the limit"]},
@@ -26,13 +29,6 @@ QUESTIONS = [
   {"question_id": 301, "category": "rag", "turns": ["two"]},
 ]
 NEW = "--max_new_tokens=9"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compile_fast():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")
@@ -300,15 +296,18 @@ def test_a_bad_question_file_is_one_line_with_its_place_before_a_model_is_loaded
   assert not (tmp_path / "out").exists()
 
 
-def test_a_prompt_that_is_too_long_is_answered_before_decoding_and_good_rows_stay(
+def test_a_prompt_that_is_too_long_is_answered_before_weights_are_read_and_good_rows_stay(
   run, whole, model, tmp_path, capsys
 ):
   path = tmp_path / "long.jsonl"
   path.write_bytes(GOOD + GOOD.replace(b"1", b"2").replace(b'"a"', b'"a", "%s"' % (b"x" * 600)))
-  arguments = [f"--questions={path}", f"--model={model}", "--compilation_cache_dir=", NEW]
+  outline = shutil.copytree(model, tmp_path / "outline")
+  (outline / "model.safetensors").unlink()
+  arguments = [f"--questions={path}", f"--model={outline}", "--compilation_cache_dir=", NEW]
   before = (whole / "results.jsonl").read_bytes()
   assert main(["spec_bench", *arguments, f"--output={tmp_path / 'out'}"]) == 2
   assert_one_error_line(capsys, f"{path} line 2: 'turns'[1] has 6")
+  arguments[1] = f"--model={model}"
   assert main(["spec_bench", *arguments, f"--output={whole}"]) == 2
   assert (whole / "results.jsonl").read_bytes() == before
 

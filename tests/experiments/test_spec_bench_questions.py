@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from experiments.spec_bench_questions import TASKS, check_fit, read_questions, task_of, tasks_of
+from experiments.prompts import check_fit
+from experiments.spec_bench_questions import TASKS, read_questions, task_of, tasks_of
 
 
 def write(path, lines):

@@ -5,7 +5,6 @@
 import json
 import types
 
-import jax
 import pytest
 import tiny_checkpoint
 import tiny_token_data
@@ -67,7 +66,7 @@ def run(model, data, prompts, folder, **changes):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small_and_quickly_compiled():
+def small_and_quickly_compiled(fast_compilation):
   """Programs this small take longer to optimise than to run; heads of 8192 tokens would not fit."""
   from configs import train_blockwise
 
@@ -79,11 +78,9 @@ def small_and_quickly_compiled():
     config.objective.draft_vocabulary = 60
     return config
 
-  jax.config.update("jax_disable_most_optimizations", True)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(train_blockwise, "get_config", small)
     yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def prompts(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small_and_quickly_compiled():
+def small_and_quickly_compiled(fast_compilation):
   """One layer drafts, and programs this small take longer to optimise than to run."""
   whole = train_draft_model.get_config
 
@@ -68,12 +68,10 @@ def small_and_quickly_compiled():
     config.objective.draft_vocabulary = 200
     return config
 
-  jax.config.update("jax_disable_most_optimizations", True)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(train_draft_model, "get_config", small)
     patch.setitem(reproduce.STUDIES, "distillation", "experiments.studies.distillation")
     yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 def run(model, data, prompts, folder, **changes):

@@ -10,6 +10,8 @@ import pytest
 from experiments import reproduce
 from experiments.studies import digits
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 pytest.importorskip("sklearn")
 
 

@@ -6,7 +6,6 @@ import math
 import re
 
 import headless
-import jax
 import pytest
 import tiny_checkpoint
 from headless import requires_browser
@@ -22,17 +21,12 @@ from specjax.models.truncation import truncate
 from specjax.text import TextGenerator
 from specjax.tracing import Node, OwnToken, Round, Step
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
   return tiny_checkpoint.write(tmp_path_factory.mktemp("tiny"), hidden_size=32, num_layers=2)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compile_fast():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture
@@ -131,7 +125,7 @@ def test_ctrl_c_keeps_the_steps_so_far(command, monkeypatch, capsys):
   ],
 )
 def test_bad_input_is_one_line_before_a_model_is_loaded(arguments, message, capsys, monkeypatch):
-  monkeypatch.setattr(checkpoint, "load", lambda *_, **__: pytest.fail("a model was loaded"))
+  monkeypatch.setattr(checkpoint, "read", lambda *_, **__: pytest.fail("a model was loaded"))
   assert trace.main(["trace", *arguments]) == 2
   output = capsys.readouterr()
   assert output.out == ""

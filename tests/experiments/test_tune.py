@@ -8,13 +8,14 @@ No test here looks at a clock: the seconds of rows are replaced as they are writ
 import json
 import runpy
 
-import jax
 import numpy as np
 import pytest
 import tiny_checkpoint
 
-from experiments import decode, results, tune
+from experiments import decode, results, tune, tune_measure
 from experiments.prompts import Prompt
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
 
 PROMPTS = ("hello", "bye", "what", "no")
 DEFAULT = "prompt_lookup draft_length=10 max_ngram=3 min_ngram=2"
@@ -24,13 +25,6 @@ SHORT = "prompt_lookup draft_length=2 max_ngram=3 min_ngram=1"
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
   return tiny_checkpoint.write(tmp_path_factory.mktemp("tiny"), num_layers=1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def fast_compilation():
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +53,7 @@ def command(model, prompts, tmp_path, monkeypatch):
         appended.extend((str(self.path), row["method"], row["prompt_index"]) for row in timed)
         super().append(timed)
 
-    monkeypatch.setattr(tune, "ResultsFolder", Clock)
+    monkeypatch.setattr(tune_measure, "ResultsFolder", Clock)
     code = tune.main(
       [
         "tune",
@@ -218,24 +212,24 @@ def test_medians_are_over_repeats_and_a_batch_counts_once():
     [result(0, 0, s, 10), result(0, 1, s, 20), result(1, 0, 2.0, 30), result(9, 0, 9, 9, "other")]
     for s in (1.0, 50.0, 1.5)
   ]
-  times = tune.collect(repeats, "m")
+  times = tune_measure.collect(repeats, "m")
   np.testing.assert_allclose(times.seconds, [3.0, 2.0])
   np.testing.assert_allclose(times.tokens, [30, 30])
   assert times.rate == pytest.approx(60 / 5)
   together = [[result(0, 0, 4.0, 10, batch=0), result(1, 0, 4.0, 10, batch=0)]]
-  assert tune.collect(together, "m").rate == pytest.approx(20 / 4)
+  assert tune_measure.collect(together, "m").rate == pytest.approx(20 / 4)
   with pytest.raises(ValueError, match="m decoded no token"):
-    tune.collect([[result(0, 0, 0.0, 0)]], "m")
+    tune_measure.collect([[result(0, 0, 0.0, 0)]], "m")
 
 
 def test_the_interval_of_a_ratio_holds_it_and_is_a_point_without_spread():
   random = np.random.default_rng(0)
   tokens, seconds = np.full(40, 100.0), 1 + random.random(40)
-  theirs = tune.Times(tokens, seconds, tokens)
-  same = tune.Times(tokens, seconds / 2, tokens)
-  np.testing.assert_allclose(tune.ratio_interval(same, theirs), (2, 2, 2))
-  noisy = tune.Times(tokens, seconds / 2 * (1 + 0.5 * random.random(40)), tokens)
-  ratio, low, high = tune.ratio_interval(noisy, theirs)
+  theirs = tune_measure.Times(tokens, seconds, tokens)
+  same = tune_measure.Times(tokens, seconds / 2, tokens)
+  np.testing.assert_allclose(tune_measure.ratio_interval(same, theirs), (2, 2, 2))
+  noisy = tune_measure.Times(tokens, seconds / 2 * (1 + 0.5 * random.random(40)), tokens)
+  ratio, low, high = tune_measure.ratio_interval(noisy, theirs)
   assert low < ratio < high and high - low > 0.02
 
 

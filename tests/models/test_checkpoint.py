@@ -85,6 +85,14 @@ def test_the_same_weights_come_through_every_door(tmp_path, original):
   assert {entry.source for entry in (folder, file, saved)} == {
     f"file:{tmp_path / name}" for name in ("hf", "tiny.gguf", "orbax")
   }
+  for loaded in (folder, file, saved):
+    outline = checkpoint.read(loaded.name)
+    assert outline.params is None
+    assert (outline.model, outline.eos_ids) == (loaded.model, loaded.eos_ids)
+    assert outline.tokenizer.encode("thx") == loaded.tokenizer.encode("thx")
+    whole = checkpoint.load_weights(outline)
+    assert (whole.model, whole.source, whole.mesh) == (loaded.model, loaded.source, None)
+    _same(whole.params, loaded.params)
 
 
 def test_folder_with_one_gguf_file_is_that_file(tmp_path, original):
@@ -248,7 +256,7 @@ def test_a_shape_has_random_weights_that_are_always_the_same(tmp_path):
   name = f"random:{tmp_path}"
   one, mesh = checkpoint.load(name), checkpoint.load(name, mesh="model:2")
   assert one.tokenizer is None and one.eos_ids == () and one.source == name
-  assert checkpoint.read_model(name) == one.model == mesh.model
+  assert checkpoint.read(name).model == one.model == mesh.model
   expected = one.model.init(jax.random.key(0))
   for found in (one.params, mesh.params):
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
