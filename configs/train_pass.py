@@ -28,6 +28,7 @@ def get_config() -> ConfigDict:
   config.objective.soft = False
   config.objective.init_token = placeholder(int)
   config.objective.init_noise = 0.1
+  config.objective.init_file = placeholder(str)
 
   config.window = 256
   config.batch_size = 2

@@ -63,6 +63,8 @@ class PaSSObjective:
       of all embeddings.
     init_noise: the standard deviation of the noise around it, in units of that of the vocabulary's
       embeddings, so that no two start alike.
+    init_file: a PaSS drafter file of this target with at least L embeddings, which training goes on
+      from in place of all that; None starts anew.
   """
 
   model: Model
@@ -72,6 +74,7 @@ class PaSSObjective:
   soft: bool = False
   init_token: int | None = None
   init_noise: float = 0.1
+  init_file: str | None = None
 
   def __post_init__(self):
     for name in ("look_ahead", "spacing"):
@@ -96,7 +99,20 @@ class PaSSObjective:
     return self.look_ahead
 
   def init(self, key: Array, target_params: Params) -> Params:
-    """Look-ahead embeddings near one token's or near the mean of all tokens'."""
+    """Look-ahead embeddings near one token's, near the mean of all tokens', or those of a file.
+
+    Raises:
+      ValueError: for a file that is no PaSS drafter of this target, or has too few embeddings.
+    """
+    if self.init_file is not None:
+      # Imported here: drafter files know the schemes, and the schemes their training.
+      from specjax.drafters.drafter_file import load_drafter, read_header
+
+      scheme = read_header(self.init_file).scheme
+      if scheme != SCHEME:
+        raise ValueError(f"init_file must be a PaSS drafter, {self.init_file} is of {scheme!r}")
+      _, start = load_drafter(self.init_file, self.model, target_params, look_ahead=self.look_ahead)
+      return {"look_ahead": jnp.asarray(start["look_ahead"][: self.look_ahead], jnp.float32)}
     ids = jnp.arange(self.model.vocab_size, dtype=jnp.int32)[None]
     table = self.model.embed(target_params, ids)[0].astype(jnp.float32)
     center = jnp.mean(table, axis=0) if self.init_token is None else table[self.init_token]

@@ -12,6 +12,7 @@ import pytest
 
 import specjax
 from specjax.drafters import Empty, PaSS
+from specjax.drafters.drafter_file import save_drafter
 from specjax.drafters.pass_look_ahead import from_trained
 from specjax.models import Transformer, TransformerConfig
 from specjax.training.optimizer import OptimizerOptions
@@ -213,6 +214,21 @@ def test_embeddings_start_at_the_mean_or_at_a_token():
     np.testing.assert_allclose(start, jnp.broadcast_to(center, start.shape), atol=1e-6)
   start = PaSSObjective(MODEL, L).init(jax.random.key(0), random_params(MODEL))["look_ahead"]
   assert start.dtype == jnp.float32 and not np.allclose(start[0], start[1])
+
+
+def test_training_goes_on_from_a_file_of_this_target(tmp_path):
+  params, path = random_params(MODEL), str(tmp_path / "pass")
+  trained = PaSSObjective(MODEL, L).init(jax.random.key(1), params)
+  drafter = PaSSObjective(MODEL, L).export(trained, params)
+  save_drafter(path, drafter, MODEL, params, "toy")
+  for length in (L, L - 1):
+    start = PaSSObjective(MODEL, length, init_file=path).init(jax.random.key(0), params)
+    np.testing.assert_array_equal(start["look_ahead"], trained["look_ahead"][:length])
+  with pytest.raises(ValueError, match=str(L + 1)):
+    PaSSObjective(MODEL, L + 1, init_file=path).init(jax.random.key(0), params)
+  other = jax.tree.map(lambda leaf: leaf + 1, params)
+  with pytest.raises(ValueError, match="was made for toy"):
+    PaSSObjective(MODEL, L, init_file=path).init(jax.random.key(0), other)
 
 
 @pytest.mark.parametrize(
