@@ -26,14 +26,13 @@ from experiments.plan_plot import plot
 from experiments.plan_situation import Situation
 from specjax.arguments import check_integer
 from specjax.evaluation.hardware import HARDWARE
-from specjax.evaluation.theory import (
-  Acceptance,
+from specjax.evaluation.theory import Acceptance, geometric_rank_rates
+from specjax.evaluation.theory_chains import (
   check_fraction,
   check_not_negative,
   check_positive,
   longest_draft,
 )
-from specjax.evaluation.theory_trees import geometric_rank_rates
 
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _ASSUMED_RANKS = 4

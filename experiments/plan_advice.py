@@ -4,9 +4,7 @@
 
 from experiments.plan_situation import Situation
 from experiments.report import format_table
-from specjax.evaluation.theory import expected_tokens
-from specjax.evaluation.theory_fit import Fit
-from specjax.evaluation.theory_trees import StaticTree
+from specjax.evaluation.theory import Fit, StaticTree, expected_tokens
 from specjax.trees import static_depths
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.plan_situation import Situation
-from specjax.evaluation.theory_fit import Fit
-from specjax.evaluation.theory_trees import StaticTree
+from specjax.evaluation.theory import Fit, StaticTree
 
 
 def plot(situation: Situation, fitted: Fit | None, path: Path) -> str | None:

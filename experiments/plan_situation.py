@@ -6,18 +6,17 @@ import dataclasses
 
 from specjax.evaluation.theory import (
   Acceptance,
+  CallCost,
   DraftLengthChoice,
+  TreeChoice,
+  best_batched_draft_length,
   best_draft_length,
+  best_tree_for_cost,
   expected_speed_up,
   expected_tokens,
-)
-from specjax.evaluation.theory_batching import (
-  CallCost,
-  best_batched_draft_length,
   roofline,
   smallest_losing_batch,
 )
-from specjax.evaluation.theory_trees import TreeChoice, best_tree_for_cost
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,7 @@ import math
 from collections.abc import Sequence
 
 from specjax.evaluation.hardware import Hardware
-from specjax.evaluation.theory import (
+from specjax.evaluation.theory_chains import (
   Acceptance,
   DraftLengthChoice,
   best_draft_length,

@@ -15,7 +15,7 @@ With long contexts it outweighs the weights, and speculation pays in larger batc
 from collections.abc import Callable
 
 from specjax.arguments import check_integer
-from specjax.evaluation.theory import (
+from specjax.evaluation.theory_chains import (
   Acceptance,
   DraftLengthChoice,
   check_not_negative,

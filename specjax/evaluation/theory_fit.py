@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from specjax.evaluation.theory import expected_speed_up
+from specjax.evaluation.theory_chains import expected_speed_up
 from specjax.evaluation.theory_rows import ChainAcceptance, Row, chain_acceptance
 
 BASELINE = "autoregressive"

@@ -7,7 +7,7 @@ draft it keeps how many drafted tokens were committed (`accepted_histogram`), an
 together how many had a draft (`draft_calls`) and of how many tokens (`drafted_tokens`).
 
 What a round makes is the sum over j of the probability that at least j drafted tokens are kept
-(`theory.expected_tokens`). Three things stand between that and a row:
+(`theory_chains.expected_tokens`). Three things stand between that and a row:
 
   * *silent rounds*, in which the drafter had nothing to propose, are no rejections: they count in
     `drafting_share`;
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from specjax.arguments import check_integer
-from specjax.evaluation.theory import expected_tokens
+from specjax.evaluation.theory_chains import expected_tokens
 
 Row = Mapping[str, Any]
 _KEYS = (
@@ -137,7 +137,7 @@ class ChainAcceptance:
 
     Args:
       draft_length: of the drafts, at most that of the rows for rates by position; None is theirs.
-      rates: acceptance as in `theory.expected_tokens`; None is the rows' own by position.
+      rates: acceptance as in `theory_chains.expected_tokens`; None is the rows' own by position.
 
     Raises:
       ValueError: naming the argument, what it got and what it takes; without any round.

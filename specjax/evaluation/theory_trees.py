@@ -22,8 +22,8 @@ import numpy as np
 
 from specjax import trees
 from specjax.arguments import check_integer
-from specjax.evaluation.theory import check_fraction, check_not_negative
 from specjax.evaluation.theory_batching import CallCost
+from specjax.evaluation.theory_chains import check_fraction, check_not_negative
 from specjax.types import Array
 
 
