@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments import compiled_programs
 from experiments.display import Display
 from experiments.machine import PEER_PACKAGES, machine_stamp
 from experiments.methods import Method
@@ -228,6 +229,8 @@ class Runner:
     shapes = (method.name, width, options["capacity"])
     if shapes in self._compiled:
       return 0.0
+    if compiled_programs.free_if_many():
+      self._compiled.clear()
     self._display.note(f"compiling for prompts of up to {width} tokens")
     started = time.perf_counter()
     session: TextSession = method.generator.open(**options)

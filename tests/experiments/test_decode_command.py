@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 
+import jax
 import pytest
 import tiny_checkpoint
 import tiny_drafters
 
+from experiments import compiled_programs
 from experiments import results as results_module
 from experiments.decode import main
 from specjax.drafters import shipped
@@ -98,6 +100,24 @@ def test_each_program_is_compiled_once_and_before_the_timing(command):
   for method in ("autoregressive", "prompt_lookup"):
     seconds = [row["compile_seconds"] for row in rows if row["method"] == method]
     assert seconds[0] > 0 and seconds[1:] == [0.0, 0.0]
+
+
+def test_programs_are_forgotten_before_the_memory_maps_run_out(command, monkeypatch):
+  _, whole = command("--max_new_tokens=8", output="whole", prompts=("one", "two"))
+  assert 0 <= compiled_programs.share_of_maps() < 1
+  assert sys.platform != "linux" or compiled_programs.share_of_maps() > 0
+  assert not compiled_programs.free_if_many(share=1.1)
+  # The limit is near when the second method's program is needed.
+  shares = iter([0.0, 0.6, 0.0, 0.0])
+  monkeypatch.setattr(compiled_programs, "share_of_maps", lambda: next(shares))
+  freed = []
+  monkeypatch.setattr(jax, "clear_caches", lambda: freed.append(None))
+  _, rows = command("--max_new_tokens=8", output="freed", prompts=("one", "two"))
+  assert len(freed) == 1
+  assert decided(rows) == decided(whole)
+  compiled = [(row["method"], row["prompt_index"]) for row in rows if row["compile_seconds"] > 0]
+  # The second method's program drove out that of the first.
+  assert compiled == [("autoregressive", 0), ("prompt_lookup", 0), ("autoregressive", 1)]
 
 
 @pytest.mark.slow
