@@ -20,6 +20,8 @@ from specjax.drafters import DraftModel, PromptLookup
 from specjax.sampling import SamplingPolicy
 from specjax.verifiers import REGISTRY
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 V, EOS = 9, 4
 MODEL = HistoryModel(V)
 PARAMS = MODEL.init(5)

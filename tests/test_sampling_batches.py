@@ -14,6 +14,8 @@ from laws import chi_square_p_value
 from specjax import sampling
 from specjax.sampling import SamplingPolicy
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 V = 12
 NEUTRAL, EXAMPLES = 0, slice(1, None)
 

@@ -15,6 +15,8 @@ from specjax.models import checkpoint
 from specjax.models.stream_decoder import StreamDecoder
 from specjax.text import TextGenerator, check_stop
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 NEW = 80
 PERIOD = len(tiny_checkpoint.CYCLE.encode())
 

@@ -19,6 +19,8 @@ from specjax.drafters.drafter_file import load_drafter, read_drafter, read_heade
 from specjax.models import Transformer, TransformerConfig
 from specjax.training.objective import TrainedDrafter
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 MODEL = Transformer(
   TransformerConfig(
     vocab_size=48,

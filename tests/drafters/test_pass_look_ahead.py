@@ -20,6 +20,8 @@ from specjax.sampling import SamplingPolicy
 from specjax.training.objective import TrainedDrafter
 from specjax.types import Block
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 V, L, WIDEST = 5, 3, 48
 CONFIG = TransformerConfig(
   vocab_size=V,

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from specjax.drafters import PromptLookup
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 
 @functools.cache
 def _compiled(drafter):

@@ -516,7 +516,7 @@ def test_the_module_is_a_command():
 
 @pytest.mark.real_model
 def test_prompt_lookup_gives_the_autoregressive_tokens_on_the_built_in_prompts(tmp_path):
-  arguments = [f"--output={tmp_path}", "--max_new_tokens=140", "--compilation_cache_dir="]
+  arguments = [f"--output={tmp_path}", "--max_new_tokens=64", "--compilation_cache_dir="]
   assert main(["decode", *arguments]) == 0
   by_method = {}
   for row in read(tmp_path):

@@ -10,6 +10,8 @@ import tiny_checkpoint
 from experiments import generate_prompts
 from specjax.models import checkpoint
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):

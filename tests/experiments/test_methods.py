@@ -17,6 +17,8 @@ from specjax.models import checkpoint
 from specjax.models.truncation import truncate
 from specjax.types import Block
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):

@@ -23,6 +23,8 @@ from specjax.training.train_loop import TrainOptions
 from specjax.types import Block
 from specjax.verifiers import GreedyMatch
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 V, K, WIDTH = 15, 4, 48
 CONFIG = TransformerConfig(
   vocab_size=V,
