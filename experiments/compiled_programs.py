@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled programs hold memory maps, of which Linux allows a process a limited number.
 
-A program of a small model has some hundred of them on a CPU. A run of many methods and prompt
-lengths compiles hundreds of programs, and would end in a crash of the compiler at the limit.
+The programs of one method for one length of prompts have over a thousand on a CPU, even with a
+model of 30 small layers. Many methods and lengths would end in a crash of the compiler at the
+limit.
 """
 
 import gc

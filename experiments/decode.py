@@ -10,17 +10,14 @@
 `--help` explains every flag. Exit codes: 0, 2 for bad input, 130 for Ctrl-C.
 """
 
-import hashlib
-import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from experiments import flags
 from experiments.command import answer
-from experiments.prompts import Prompt, choose_prompts
+from experiments.prompts import Prompt, choose_prompts, prompts_fingerprint
 
 
 class Interrupted(KeyboardInterrupt):
@@ -59,7 +56,7 @@ def _decode(options: flags.Options, prompts: Sequence[Prompt]) -> None:
   placement = options.mesh.load_options(settings.batch_size)
   results = ResultsFolder.of_run(
     Path(options.output) if options.output else None,
-    settings.to_json() | {"prompts": _fingerprint(prompts)},
+    settings.to_json() | {"prompts": prompts_fingerprint(prompts)},
   )
   output = results.path
   try:
@@ -78,12 +75,6 @@ def _decode(options: flags.Options, prompts: Sequence[Prompt]) -> None:
   rows = list(results.rows.values())
   print(f"\n{report(rows, settings.methods, greedy=settings.greedy)}")
   print(f"\nResults: {output / 'results.jsonl'}")
-
-
-def _fingerprint(prompts: Sequence[Prompt]) -> dict[str, Any]:
-  """What tells sets of prompts apart in `config.json`: their number and a checksum."""
-  turns = json.dumps([prompt.turns for prompt in prompts])
-  return {"number": len(prompts), "sha256": hashlib.sha256(turns.encode()).hexdigest()}
 
 
 def keep_compiled_programs(folder: str | None) -> None:

@@ -3,6 +3,7 @@
 """What experiments.plan gives advice for, and what the theory expects there."""
 
 import dataclasses
+import functools
 
 from specjax.evaluation.theory import (
   Acceptance,
@@ -56,7 +57,7 @@ class Situation:
     """v: a call on a draft and one token more, over a call on one token; of one row."""
     return self.call_cost(draft_length + 1) / self.call_cost(1)
 
-  @property
+  @functools.cached_property
   def best(self) -> DraftLengthChoice:
     """The draft length for one row."""
     return best_draft_length(
@@ -103,24 +104,21 @@ class Situation:
       max_draft_length=self.max_draft_length,
     )
 
-  @property
+  @functools.cached_property
   def tree(self) -> TreeChoice:
     """The tree for one row. Only where all rounds draft: a tree's silent rounds are not known."""
-    return best_tree_for_cost(
-      self.rank_rates,
-      self.cost_ratio,
-      call_cost=self.call_cost,
-      max_nodes=self.max_nodes,
-      max_depth=self.max_draft_length,
-    )
+    return self._best_tree(self.rank_rates, self.max_nodes)
 
   @property
   def chain(self) -> TreeChoice:
     """The best tree that does not branch, by the same rates."""
+    return self._best_tree(self.rank_rates[:1], self.max_draft_length)
+
+  def _best_tree(self, rank_rates: tuple[float, ...], max_nodes: int) -> TreeChoice:
     return best_tree_for_cost(
-      self.rank_rates[:1],
+      rank_rates,
       self.cost_ratio,
       call_cost=self.call_cost,
-      max_nodes=self.max_draft_length,
+      max_nodes=max_nodes,
       max_depth=self.max_draft_length,
     )

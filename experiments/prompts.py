@@ -3,6 +3,7 @@
 """Prompts: a few built in, or JSONL files, ours and Spec-Bench's (Xia et al. 2024)."""
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -99,6 +100,12 @@ def choose_prompts(texts: Sequence[str], path: str | None, limit: int | None) ->
   else:
     prompts = BUILT_IN
   return prompts[:limit]
+
+
+def prompts_fingerprint(prompts: Sequence[Prompt]) -> dict[str, Any]:
+  """What tells sets of prompts apart: their number and a checksum."""
+  turns = json.dumps([prompt.turns for prompt in prompts])
+  return {"number": len(prompts), "sha256": hashlib.sha256(turns.encode()).hexdigest()}
 
 
 def check_fit(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from experiments import spec_bench_flags
 from experiments.command import answer
 from experiments.decode import Interrupted, keep_compiled_programs
-from experiments.prompts import Prompt
+from experiments.prompts import Prompt, prompts_fingerprint
 from experiments.spec_bench_flags import Options
 from experiments.spec_bench_questions import read_questions
 
@@ -84,7 +84,6 @@ def run(options: Options, questions: Sequence[Prompt], command: str) -> Path:
   from experiments.runner import Runner
   from experiments.spec_bench_files import write_spec_bench_files
   from experiments.spec_bench_report import summary_text
-  from experiments.studies.bench import prompts_fingerprint
   from experiments.target import load_target
   from specjax.models import cached_files
 

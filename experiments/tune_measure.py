@@ -13,11 +13,10 @@ import numpy as np
 
 from experiments.display import Display
 from experiments.methods import build_methods
-from experiments.prompts import Prompt
+from experiments.prompts import Prompt, prompts_fingerprint
 from experiments.report import BASELINE, summarize
 from experiments.results import ResultsFolder, Row
 from experiments.runner import Runner
-from experiments.studies.bench import prompts_fingerprint
 from experiments.tune_candidates import Candidate
 
 _SECONDS_BETWEEN_LINES = 2.0

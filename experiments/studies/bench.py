@@ -3,8 +3,6 @@
 """What studies work with: a target, prompts, decoding that resumes, training that resumes."""
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 from experiments.display import Display
 from experiments.mesh_flags import MeshOptions
 from experiments.methods import Method
-from experiments.prompts import Prompt
+from experiments.prompts import Prompt, prompts_fingerprint
 from experiments.results import ResultsFolder, Row
 from experiments.runner import Runner
 from experiments.settings import make_settings
@@ -124,9 +122,3 @@ class Bench:
     if code:
       raise KeyboardInterrupt
     return folder
-
-
-def prompts_fingerprint(prompts: Sequence[Prompt]) -> dict[str, Any]:
-  """What tells sets of prompts apart: their number and a checksum."""
-  turns = json.dumps([prompt.turns for prompt in prompts])
-  return {"number": len(prompts), "sha256": hashlib.sha256(turns.encode()).hexdigest()}
