@@ -21,8 +21,6 @@ from specjax.drafters.drafter_file import load_drafter
 from specjax.models import checkpoint
 from specjax.training.token_files import TokenFolder
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 PROMPTS = [f"say {word} " + "x" * (index % 5) for index, word in enumerate("abcdefghijklmnop")]
 
 
