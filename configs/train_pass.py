@@ -23,6 +23,7 @@ def get_config() -> ConfigDict:
   config.scheme = "pass"
 
   config.objective.look_ahead = 6
+  config.objective.trained = placeholder(int)
   config.objective.spacing = 4
   config.objective.position_weights = placeholder(tuple)
   config.objective.soft = False

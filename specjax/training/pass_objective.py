@@ -24,15 +24,17 @@ from specjax.types import Array, Block, Model, Params, pytree_dataclass
 
 @pytree_dataclass
 class Groups:
-  """Where look-ahead embeddings are inserted into B windows: G groups of L a window.
+  """Where look-ahead embeddings are inserted into B windows: G groups of K a window.
+
+  K is L, or the number of those that are trained.
 
   Attributes:
     place: `[B, G]` int32, the window's index of the token that a group is inserted after.
-    labels: `[B, G, L]` int32, the tokens to predict: embedding i from 1 has the one at
+    labels: `[B, G, K]` int32, the tokens to predict: embedding i from 1 has the one at
       `place + i + 1`.
-    valid: `[B, G, L]` bool, whether there is such a token in the answer.
-    top_ids: `[B, G, L, R]` int32, the likeliest tokens there under the target, or None.
-    top_log_probs: `[B, G, L, R]` float32, their log-probabilities.
+    valid: `[B, G, K]` bool, whether there is such a token in the answer.
+    top_ids: `[B, G, K, R]` int32, the likeliest tokens there under the target, or None.
+    top_log_probs: `[B, G, K, R]` float32, their log-probabilities.
   """
 
   place: Array
@@ -54,9 +56,13 @@ class PaSSObjective:
   Attributes:
     model: the target.
     look_ahead: L.
+    trained: only the first so many are inserted and trained; the others stay as they start (of an
+      `init_file`, say; the optimizer must then have no weight decay). The first embeddings do not
+      see the later ones, and one that the draft hardly ever reaches costs as much as the first.
+      None trains all L.
     spacing: one group for so many tokens of a window. More groups make more of a window that is
       read; fewer vary more from window to window for the same work.
-    position_weights: L factors on the loss of each embedding; None weighs all alike.
+    position_weights: a factor on the loss of each trained embedding; None weighs all alike.
     soft: learn the target's likeliest tokens and their probabilities (the forward divergence over
       `TokenBatch.top_ids` and "any other token") instead of the text's tokens.
     init_token: the token whose embedding they start from, a mask token for one; None: the mean
@@ -69,6 +75,7 @@ class PaSSObjective:
 
   model: Model
   look_ahead: int = 4
+  trained: int | None = None
   spacing: int = 4
   position_weights: tuple[float, ...] | None = None
   soft: bool = False
@@ -79,11 +86,17 @@ class PaSSObjective:
   def __post_init__(self):
     for name in ("look_ahead", "spacing"):
       check_integer(name, getattr(self, name), 1)
+    if self.trained is not None:
+      check_integer("trained", self.trained, 1)
+      if self.trained > self.look_ahead:
+        raise ValueError(
+          f"trained must be at most look_ahead, which is {self.look_ahead}, got {self.trained!r}"
+        )
     weights = self.position_weights
-    if weights is not None and (len(weights) != self.look_ahead or min(weights) < 0):
+    if weights is not None and (len(weights) != self.num_drafted or min(weights) < 0):
       raise ValueError(
-        f"position_weights must be {self.look_ahead} numbers >= 0, one for each look-ahead "
-        f"embedding, got {weights!r}"
+        f"position_weights must be {self.num_drafted} numbers >= 0, one for each look-ahead "
+        f"embedding that is trained, got {weights!r}"
       )
     token = self.init_token
     if token is not None and not 0 <= token < self.model.vocab_size:
@@ -95,8 +108,8 @@ class PaSSObjective:
 
   @property
   def num_drafted(self) -> int:
-    """K = L: the token before them, which the target gives itself, is none of them."""
-    return self.look_ahead
+    """K, of those trained: the token before them, which the target gives itself, is none."""
+    return self.look_ahead if self.trained is None else self.trained
 
   def init(self, key: Array, target_params: Params) -> Params:
     """Look-ahead embeddings near one token's, near the mean of all tokens', or those of a file.
@@ -135,7 +148,7 @@ class PaSSObjective:
     hidden = hidden.reshape(-1, hidden.shape[-1])
     scored = score_in_chunks(self._judge, target_params, hidden, teacher)
     values, matched = (leaf.reshape(groups.labels.shape) for leaf in scored)
-    weights = jnp.asarray(self.position_weights or (1.0,) * self.look_ahead, jnp.float32)
+    weights = jnp.asarray(self.position_weights or (1.0,) * self.num_drafted, jnp.float32)
     weights = jnp.where(groups.valid, weights, 0.0)
     return Metrics.of_matches(jnp.sum(weights * values), jnp.sum(weights), matched, groups.valid)
 
@@ -156,7 +169,7 @@ class PaSSObjective:
     num_tokens = batch.tokens.shape[1]
     num_groups = max(num_tokens // self.spacing, 1)
     _, certain = batch.ahead(1)
-    ahead = [batch.ahead(1 + index) for index in range(1, self.look_ahead + 1)]
+    ahead = [batch.ahead(1 + index) for index in range(1, self.num_drafted + 1)]
     order = jax.random.uniform(key, batch.tokens.shape)
     # Where a window has too few places, what is left over is not valid and counts for nothing.
     order = jnp.where(certain & ahead[0][1], order, -1.0)
@@ -177,7 +190,7 @@ class PaSSObjective:
         "soft needs the target's likeliest tokens (top_ids), which this data was made without"
       )
     # What the target says of a token stands one place before it.
-    before = place[:, :, None] + 1 + jnp.arange(self.look_ahead, dtype=jnp.int32)
+    before = place[:, :, None] + 1 + jnp.arange(self.num_drafted, dtype=jnp.int32)
     rows = jnp.arange(place.shape[0], dtype=jnp.int32)[:, None, None]
     before = jnp.minimum(before, num_tokens - 1)
     return dataclasses.replace(
@@ -189,14 +202,14 @@ class PaSSObjective:
   def read_ahead(
     self, trainable: Params, target_params: Params, batch: TokenBatch, groups: Groups
   ) -> Array:
-    """The last hidden states `[B, G * L, D]` of all look-ahead embeddings, group after group."""
+    """The last hidden states `[B, G * K, D]` of all look-ahead embeddings, group after group."""
     model = self.model
     rows, num_tokens = batch.tokens.shape
     num_groups = groups.place.shape[1]
-    capacity = num_tokens + num_groups * self.look_ahead
+    capacity = num_tokens + num_groups * self.num_drafted
     cache = model.init_cache(rows, capacity)
     cache = model.apply(target_params, batch.tokens, batch.block(), cache).cache
-    inputs = jnp.tile(trainable["look_ahead"], (num_groups, 1))
+    inputs = jnp.tile(trainable["look_ahead"][: self.num_drafted], (num_groups, 1))
     inputs = jnp.broadcast_to(inputs, (rows, *inputs.shape))
     block = self._block(batch, groups, capacity)
     return model.apply(target_params, inputs, block, jax.lax.stop_gradient(cache)).hidden
@@ -204,7 +217,7 @@ class PaSSObjective:
   def _block(self, batch: TokenBatch, groups: Groups, capacity: int) -> Block:
     """All groups as one block over a cache in which the window is written."""
     rows, num_tokens = batch.tokens.shape
-    num_groups, length = groups.place.shape[1], self.look_ahead
+    num_groups, length = groups.place.shape[1], self.num_drafted
     place = jnp.repeat(groups.place, length, axis=1)
     step = jnp.tile(jnp.arange(1, length + 1, dtype=jnp.int32), num_groups)
     pad = ((0, 0), (0, capacity - num_tokens))

@@ -139,6 +139,31 @@ def test_with_a_group_at_every_place_the_loss_is_that_of_single_prefixes(model, 
 
 
 @pytest.mark.parametrize("soft", [False, True], ids=["tokens", "soft"])
+def test_what_is_not_trained_is_not_read_and_stays(soft):
+  batch, weights = packed_batch(), (1.0, 0.5)
+  objective = PaSSObjective(MODEL, L, 2, spacing=1, position_weights=weights, soft=soft)
+  trainable = objective.init(jax.random.key(1), random_params(MODEL))
+
+  @jax.jit
+  def loss(trainable):
+    metrics = objective.loss(trainable, random_params(MODEL), batch, jax.random.key(0))
+    return metrics.loss, metrics
+
+  (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(trainable)
+  # The oracle reads all L, of which the later ones weigh nothing.
+  expected = slow_loss(MODEL, batch, trainable["look_ahead"], (*weights, 0.0), soft)
+  np.testing.assert_allclose(metrics.loss, expected[0], rtol=2e-4)
+  np.testing.assert_allclose(metrics.weight, expected[1], rtol=1e-6)
+  for value, reference in zip((metrics.matches, metrics.drafted), expected[2:], strict=True):
+    np.testing.assert_array_equal(value, reference[:2])
+  assert np.abs(gradient["look_ahead"][:2]).max(axis=-1).all()
+  np.testing.assert_array_equal(gradient["look_ahead"][2:], 0.0)
+  assert objective.num_drafted == 2
+  exported = objective.export(trainable, random_params(MODEL)).arrays
+  np.testing.assert_array_equal(exported["look_ahead"], trainable["look_ahead"])
+
+
+@pytest.mark.parametrize("soft", [False, True], ids=["tokens", "soft"])
 def test_the_gradient_is_that_of_finite_differences(soft):
   objective, batch = PaSSObjective(MODEL, L, soft=soft), packed_batch()
   trainable = objective.init(jax.random.key(1), random_params(MODEL))
@@ -235,6 +260,9 @@ def test_training_goes_on_from_a_file_of_this_target(tmp_path):
   ("name", "value"),
   [
     ("look_ahead", 0),
+    ("trained", 0),
+    ("trained", L + 1),
+    ("trained", 1.0),
     ("spacing", 0),
     ("position_weights", (1.0,)),
     ("position_weights", (1.0, -1.0, 1.0)),
@@ -245,6 +273,11 @@ def test_training_goes_on_from_a_file_of_this_target(tmp_path):
 def test_a_setting_out_of_its_range_is_refused(name, value):
   with pytest.raises(ValueError, match=f"{name} must be"):
     PaSSObjective(MODEL, **{"look_ahead": L, name: value})
+
+
+def test_position_weights_are_those_of_the_trained_embeddings():
+  with pytest.raises(ValueError, match="position_weights must be 2 numbers"):
+    PaSSObjective(MODEL, L, 2, position_weights=(1.0, 1.0, 1.0))
 
 
 def test_soft_targets_need_data_that_has_them():
