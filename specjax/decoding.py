@@ -310,6 +310,7 @@ def open_session(
   row_keys: Array | None = None,
   prompt_lengths: Array | Sequence[int] | None = None,
   capacity: int | None = None,
+  prompt_width: int | None = None,
   narrow: bool = True,
   mesh: Mesh | str | None = None,
   rules: Rules | str | None = None,
@@ -331,6 +332,7 @@ def open_session(
     max_new_tokens=max_new_tokens,
     eos_ids=eos_ids,
     capacity=capacity,
+    prompt_width=prompt_width,
     block_width=scheme.block_width,
     vocab_size=model.vocab_size,
     max_positions=model.max_positions,
@@ -416,6 +418,8 @@ def generate(model: Model, params: Params, prompts: Prompts, **options: Any) -> 
       eos_ids: ids that end a row.
       key: a typed key or a seed, from which every row gets its own; or `row_keys [B]`.
       capacity: slots of cache and token buffer; the smallest bucket that fits by default.
+      prompt_width: shorter prompts are padded to so many tokens, so that prompts of many lengths
+        share a compiled program; by default to the smallest bucket that fits.
       narrow: see `Scheme`.
       mesh: decodes on a mesh of devices, `specjax.sharding.make_mesh` or its text, such as
         "data:2,model:4". Parameters that lie on it already (`specjax.sharding.shard`) are not

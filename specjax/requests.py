@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import buckets
+from specjax.arguments import check_integer
 from specjax.types import Array, pytree_dataclass
 
 Prompts = Sequence[Sequence[int]] | np.ndarray | jax.Array
@@ -54,6 +55,7 @@ def make_request(
   max_new_tokens: int | Sequence[int] | Array,
   eos_ids: Sequence[int] | Array,
   capacity: int | None,
+  prompt_width: int | None = None,
   block_width: int,
   vocab_size: int,
   max_positions: int | None,
@@ -66,6 +68,7 @@ def make_request(
     max_new_tokens: one number, or one a row; at least 0.
     eos_ids: ids that end a row; may be empty.
     capacity: S, or None for the smallest bucket that fits.
+    prompt_width: the least P, but for a smaller capacity; None for the smallest bucket that fits.
     block_width: nodes and probes of a draft, N + M: what a block needs beyond the limit.
     vocab_size: of the target.
     max_positions: of the target; None where there is no limit.
@@ -85,7 +88,9 @@ def make_request(
     raise ValueError(
       f"prompt and max_new_tokens need {limit.max()} positions, the model takes {max_positions}"
     )
-  width = min(buckets.prompt_bucket(tokens.shape[1]), capacity)
+  if prompt_width is not None:
+    check_integer("prompt_width", prompt_width, 1)
+  width = min(buckets.prompt_bucket(max(tokens.shape[1], prompt_width or 0)), capacity)
   return Request(
     tokens=_resize(tokens, width),
     prompt_lengths=lengths,

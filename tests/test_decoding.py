@@ -367,6 +367,32 @@ def test_one_program_serves_every_prompt_length_of_a_bucket():
   assert decoding._decode._cache_size() == before + 1
 
 
+def test_prompts_of_many_lengths_share_a_program_of_one_width():
+  model = HistoryModel(V, hidden_size=7)
+  params = model.init(2)
+
+  def run(**options):
+    """Tokens of prompts of several lengths, and how many programs were compiled for them."""
+    before = decoding._start._cache_size(), decoding._decode._cache_size()
+    options |= {"max_new_tokens": 4, "capacity": 64}
+    tokens = [
+      specjax.generate(model, params, [[1] * length], **options).new_tokens()
+      for length in (1, 17, 33)
+    ]
+    after = decoding._start._cache_size(), decoding._decode._cache_size()
+    return tokens, np.subtract(after, before).tolist()
+
+  together, compiled = run(prompt_width=40)
+  assert compiled == [1, 1]
+  alone, compiled = run()
+  assert compiled == [2, 0]
+  assert together == alone
+
+
+def test_a_prompt_wider_than_the_width_is_read_whole():
+  assert new_tokens(max_new_tokens=4, prompt_width=1) == new_tokens(max_new_tokens=4)
+
+
 def test_a_drafter_built_again_compiles_nothing_new():
   options = {"max_new_tokens": 4}
   new_tokens(drafter=PromptLookup(7), **options)
@@ -450,6 +476,7 @@ BAD = {
   "float budget": ({"max_new_tokens": 1.5}, "max_new_tokens must be an integer"),
   "budgets of another batch": ({"max_new_tokens": [1, 2]}, "max_new_tokens"),
   "capacity": ({"capacity": 10}, "capacity must be at least 14 .* got 10"),
+  "width": ({"prompt_width": 0}, "prompt_width must be an integer >= 1, got 0"),
   "eos": ({"eos_ids": [11]}, "eos_ids must be within 0 .. 10"),
   "temperature": ({"policy": SamplingPolicy(temperature=-1.0)}, "temperature"),
   "greedy verifier that would ignore the policy": (
