@@ -10,7 +10,6 @@
 `--help` explains every flag. Exit codes: 0, 2 for bad input, 130 for Ctrl-C.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +42,7 @@ def decode(options: flags.Options) -> None:
 
 def _decode(options: flags.Options, prompts: Sequence[Prompt]) -> None:
   # Imported late: a mistyped flag is answered at once, not after JAX has started.
+  from experiments import compiled_programs
   from experiments.display import make_display
   from experiments.methods import build_methods, drafter_files
   from experiments.report import report
@@ -60,7 +60,7 @@ def _decode(options: flags.Options, prompts: Sequence[Prompt]) -> None:
   )
   output = results.path
   try:
-    keep_compiled_programs(options.compilation_cache_dir)
+    compiled_programs.keep_on_disk(options.compilation_cache_dir)
     target = load_target(settings, prompts, **placement)
     results.check_source(target.source)
     methods = build_methods(settings, target, drafter_rules=options.mesh.drafter_rules)
@@ -75,26 +75,6 @@ def _decode(options: flags.Options, prompts: Sequence[Prompt]) -> None:
   rows = list(results.rows.values())
   print(f"\n{report(rows, settings.methods, greedy=settings.greedy)}")
   print(f"\nResults: {output / 'results.jsonl'}")
-
-
-def keep_compiled_programs(folder: str | None) -> None:
-  """Lets JAX keep compiled programs on the disk, so that the next run starts at once.
-
-  Args:
-    folder: where; None is in the user's cache folder, "" keeps none.
-  """
-  import jax
-
-  from specjax.models.resolver import default_cache_dir
-
-  if folder is None:
-    folder = str(default_cache_dir() / "compiled")
-  if not folder:
-    return
-  os.makedirs(folder, exist_ok=True)
-  jax.config.update("jax_compilation_cache_dir", folder)
-  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-  jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 if __name__ == "__main__":

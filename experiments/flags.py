@@ -230,11 +230,17 @@ def define_settings(
     "Folder for results.jsonl and config.json. The same command in the same folder goes on "
     "where it stopped. The default is a fresh folder under runs/.",
   )
-  string(
+  define_compilation_cache(values)
+
+
+def define_compilation_cache(values: flags.FlagValues) -> None:
+  """The flag for `experiments.compiled_programs.keep_on_disk`."""
+  flags.DEFINE_string(
     "compilation_cache_dir",
     None,
     "Folder that keeps compiled programs for the next run; an empty string keeps none. The "
     "default is in the user's cache folder.",
+    flag_values=values,
   )
 
 

@@ -56,6 +56,7 @@ class Options:
     data: folder of token data.
     output: folder of the report.
     work: folder of what lets the study resume.
+    compilation_cache_dir: as in `experiments.flags.Options`.
     mesh: the devices to run on.
   """
 
@@ -68,6 +69,7 @@ class Options:
   data: Path
   output: Path
   work: Path
+  compilation_cache_dir: str | None = None
   mesh: MeshOptions = dataclasses.field(default_factory=MeshOptions)
 
 
@@ -115,6 +117,7 @@ def parse(argv: Sequence[str]) -> Options:
     data=Path(values.data or _DEFAULT_DATA),
     output=Path(values.output or ROOT / "results" / study),
     work=Path(values.work or Path("runs") / f"reproduce_{study}"),
+    compilation_cache_dir=values.compilation_cache_dir,
     mesh=read_mesh(values),
   )
 
@@ -131,12 +134,14 @@ def reproduce(options: Options, argv: Sequence[str]) -> None:
   # Every n-th: files are sorted by category, and a sample is to have all of them.
   prompts = choose_prompts((), options.prompts, None)[:: options.every][: options.limit]
   # Imported late: a mistyped flag is answered at once, not after JAX has started.
+  from experiments import compiled_programs
   from experiments.display import make_display
   from experiments.studies.bench import Bench
   from experiments.studies.study_files import check_plots, write_report
   from specjax.models import checkpoint
 
   check_plots()
+  compiled_programs.keep_on_disk(options.compilation_cache_dir)
   module = importlib.import_module(STUDIES[options.config["study"]])
   target = None
   placement = options.mesh.load_options(options.config["decode"].get("batch_size", 1))
@@ -208,6 +213,7 @@ def _define(values: absl_flags.FlagValues, argv: list[str]) -> None:
   string("output", None, "Folder of the report. The default is experiments/results/<study>.")
   define_mesh(values, drafter=False)
   string("work", None, "Folder of what lets a study go on. The default is runs/reproduce_<study>.")
+  flags.define_compilation_cache(values)
 
 
 def _versions() -> str:

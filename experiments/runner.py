@@ -33,6 +33,9 @@ from specjax.text import ROUNDS_PER_SLICE, Answer, Message, TextGenerator, TextS
 # read in little time beside the weights.
 SMALLEST_CAPACITY = 512
 
+# With `few_shapes`, prompts are padded to the smallest of these that is wide enough.
+FEW_WIDTHS = (256, 1024, 4096)
+
 _fold_in = jax.jit(jax.vmap(jax.random.fold_in, (None, 0)))
 
 
@@ -47,6 +50,8 @@ class Runner:
     prompts: Sequence[Prompt],
     results: ResultsFolder,
     display: Display,
+    *,
+    few_shapes: bool = False,
   ):
     """Reads every first turn once.
 
@@ -58,7 +63,10 @@ class Runner:
       prompts: what to answer; that they fit has been checked (`experiments.target`).
       results: the folder.
       display: shows progress.
+      few_shapes: pads prompts and caches to a few sizes. Reading a prompt takes longer; with many
+        methods and few prompts, compiling a program for every length of prompt takes far longer.
     """
+    self._few_shapes = few_shapes
     self._settings = settings
     self._target = target
     self._methods = methods
@@ -210,6 +218,9 @@ class Runner:
     new = [*room, *[0] * padding]
     scheme = make_scheme(self._target.model, method.generator.drafter, method.generator.verifier)
     needed = max(map(sum, zip(map(len, rows), new, strict=True))) + scheme.block_width + 1
+    width = self._width(max(map(len, rows)))
+    if self._few_shapes:
+      needed = max(needed, width + self._settings.max_new_tokens + scheme.block_width + 1)
     keys = np.array([*indices, *[0] * padding], np.uint32)
     return {
       "prompt_ids": rows,
@@ -217,15 +228,22 @@ class Runner:
       "row_keys": _fold_in(jax.random.key(self._settings.seed), jnp.asarray(keys)),
       "policy": self._settings.policy(),
       "capacity": max(SMALLEST_CAPACITY, buckets.capacity_bucket(needed)),
+      "prompt_width": width,
       "stop": self._settings.stop,
     }
+
+  def _width(self, length: int) -> int:
+    """What a prompt of `length` tokens is padded to."""
+    if self._few_shapes:
+      length = next((width for width in FEW_WIDTHS if length <= width), length)
+    return buckets.prompt_bucket(length)
 
   def _warm_up(self, method: Method, options: dict[str, Any]) -> float:
     """Compiles the programs of these shapes, once; returns the seconds that it took.
 
     They are run for compilation to happen, so the seconds hold the reading of the prompt too.
     """
-    width = buckets.prompt_bucket(max(map(len, options["prompt_ids"])))
+    width = options["prompt_width"]
     shapes = (method.name, width, options["capacity"])
     if shapes in self._compiled:
       return 0.0

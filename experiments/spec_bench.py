@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments import spec_bench_flags
+from experiments import compiled_programs, spec_bench_flags
 from experiments.command import answer
-from experiments.decode import Interrupted, keep_compiled_programs
+from experiments.decode import Interrupted
 from experiments.prompts import Prompt, prompts_fingerprint
 from experiments.spec_bench_flags import Options
 from experiments.spec_bench_questions import read_questions
@@ -98,7 +98,7 @@ def run(options: Options, questions: Sequence[Prompt], command: str) -> Path:
   }
   results = ResultsFolder(output, described)
   try:
-    keep_compiled_programs(options.compilation_cache_dir)
+    compiled_programs.keep_on_disk(options.compilation_cache_dir)
     target = load_target(settings, questions, **placement)
     results.check_source(target.source)
     left_out: dict[str, str] = {}

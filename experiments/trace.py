@@ -40,7 +40,7 @@ class Options:
     method: the method to trace.
     prompt: the text to answer; None is a built-in one.
     output: folder of `--output`, or None for a fresh one.
-    compilation_cache_dir: see `experiments.decode.keep_compiled_programs`.
+    compilation_cache_dir: see `experiments.compiled_programs.keep_on_disk`.
     mesh: the devices to run on.
   """
 
@@ -95,7 +95,7 @@ def trace(options: Options) -> int:
     ValueError: for bad input; what can be checked before a model is loaded is.
   """
   # Imported late: a mistyped flag is answered at once, not after JAX has started.
-  from experiments.decode import keep_compiled_programs
+  from experiments import compiled_programs
   from experiments.methods import build_methods, drafter_files
   from experiments.prompts import BUILT_IN, Prompt
   from experiments.results import fresh_folder
@@ -115,7 +115,7 @@ def trace(options: Options) -> int:
   output = Path(options.output) if options.output else fresh_folder()
   if output.exists() and not output.is_dir():
     raise ValueError(f"output must be a folder, {output} is a file")
-  keep_compiled_programs(options.compilation_cache_dir)
+  compiled_programs.keep_on_disk(options.compilation_cache_dir)
   # As many rows as the mesh cuts a batch into, all of the one prompt; the first is shown.
   rows = options.mesh.batch_shards()
   placement = options.mesh.load_options(rows)

@@ -41,7 +41,7 @@ def tune(options: Options) -> None:
   """
   prompts = choose_prompts((), options.prompts, options.limit)
   # Imported late: a mistyped flag is answered at once, not after JAX has started.
-  from experiments.decode import keep_compiled_programs
+  from experiments import compiled_programs
   from experiments.methods import drafter_files
   from experiments.settings import make_settings
   from experiments.target import load_target
@@ -59,7 +59,7 @@ def tune(options: Options) -> None:
   choosing, reporting = split_prompts(prompts, options.held_out, settings.seed)
   output = Path(options.output) if options.output else fresh_folder()
   try:
-    keep_compiled_programs(options.compilation_cache_dir)
+    compiled_programs.keep_on_disk(options.compilation_cache_dir)
     target = load_target(settings, prompts, **placement)
     bench = Stopwatch(settings, target, output, options.repeats)
     candidates = {name: find_candidates(settings, target, name, options) for name in names}

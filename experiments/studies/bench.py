@@ -73,7 +73,8 @@ class Bench:
     known = {row["method"]: row["drafter_sha256"] for row in results.rows.values()}
     results.check_drafters(known | {method.name: method.drafter_checksum for method in methods})
     self.display.note(f"{name}: {', '.join(method.name for method in methods)}")
-    Runner(made, target, methods, self.prompts, results, self.display).run()
+    runner = Runner(made, target, methods, self.prompts, results, self.display, few_shapes=True)
+    runner.run()
     return {
       method.name: [row for row in results.rows.values() if row["method"] == method.name]
       for method in methods

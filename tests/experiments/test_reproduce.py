@@ -15,6 +15,7 @@ from experiments.studies.speculative_sampling import expected_speed_up, expected
 from experiments.studies.study import markdown_table
 from specjax.drafters.drafter_file import save_drafter
 from specjax.models import checkpoint
+from specjax.text import TextGenerator
 from specjax.training.distillation_objective import DistillationObjective
 from specjax.training.pass_objective import PaSSObjective
 
@@ -63,6 +64,7 @@ def command(study, model, prompts, folder, *arguments):
       "--every=2",
       f"--output={folder / 'report'}",
       f"--work={folder / 'work'}",
+      "--compilation_cache_dir=",
       "--config.decode.max_new_tokens=12",
       *arguments,
     ]
@@ -111,6 +113,30 @@ def test_every_cell_of_the_pass_study_is_what_its_rows_say(pass_report):
       assert cell["acceptance"] == (pytest.approx(kept / judged) if judged else None)
       # The method's two calls a round both count.
       assert cell["tokens_per_call"] >= 1 - 1e-9
+
+
+def test_prompts_of_many_lengths_are_decoded_with_few_programs(
+  model, drafters, tmp_path, monkeypatch
+):
+  texts = ("hello", "hello there " * 6, "how are you " * 10)
+  path = tmp_path / "prompts.jsonl"
+  path.write_text("\n".join(json.dumps({"prompt": text}) for text in texts))
+  shapes = []
+  original = TextGenerator.open
+
+  def open_session(generator, **options):
+    shapes.append((options["prompt_width"], options["capacity"]))
+    return original(generator, **options)
+
+  monkeypatch.setattr(TextGenerator, "open", open_session)
+  arguments = [
+    "--every=1",
+    f"--config.options.drafter={drafters / 'pass'}",
+    "--config.options.look_aheads=(1,)",
+    "--config.options.temperatures=(0.0,)",
+  ]
+  assert command("pass", model, path, tmp_path, *arguments) == 0
+  assert len(set(shapes)) == 1
 
 
 def test_greedy_text_is_the_same_in_every_variant(pass_report):

@@ -43,6 +43,7 @@ def run(model, data, prompts, folder, **changes):
     "prompts": prompts,
     "output": folder / "report",
     "work": folder / "work",
+    "compilation_cache_dir": "",
   }
   options = {
     "block_sizes": (2, 3),

@@ -91,6 +91,7 @@ def run(model, data, prompts, folder, **changes):
     "prompts": prompts,
     "output": folder / "report",
     "work": folder / "work",
+    "compilation_cache_dir": "",
     **{f"config.options.{name}": value for name, value in options.items()},
     "config.decode.max_new_tokens": 24,
     "config.decode.batch_size": 3,

@@ -88,6 +88,7 @@ def command(folder, *arguments):
       *(f"--config.{name}={value}" for name, value in changes.items()),
       f"--output={folder / 'report'}",
       f"--work={folder / 'work'}",
+      "--compilation_cache_dir=",
       *arguments,
     ]
   )
