@@ -276,7 +276,10 @@ for row in range(2):
 # python -m experiments.generate_data --prompts=prompts.jsonl --output=runs/data
 # python -m experiments.train --config=configs/train_blockwise.py --data=runs/data --output=runs/heads
 # python -m experiments.train --config=configs/train_pass.py --data=runs/data --output=runs/pass
-# python -m experiments.decode --methods=autoregressive,blockwise --drafter=runs/heads/drafter.safetensors
+# python -m experiments.train --config=configs/train_draft_model.py --data=runs/data --output=runs/draft
+# python -m experiments.decode --methods=autoregressive,blockwise,pass,draft_model \
+#   --drafter=runs/heads/drafter.safetensors --drafter=runs/pass/drafter.safetensors \
+#   --drafter=runs/draft/drafter.safetensors
 # ```
 #
 # The configs are sized for a CPU. On a TPU or GPU:

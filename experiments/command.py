@@ -66,19 +66,25 @@ def read_flags(
   return values
 
 
-def read_integers(name: str, texts: Sequence[str]) -> list[int]:
-  """What a list flag of positive integers says, in ascending order and each once.
+def read_integers(name: str, texts: Sequence[str]) -> tuple[int, ...]:
+  """What a list flag of positive integers says, in its order and each once.
 
   Raises:
     ValueError: naming the flag, for anything else or nothing.
   """
-  try:
-    numbers = sorted({int(text) for text in texts})
-  except ValueError:
-    raise ValueError(f"{name} must be integers >= 1, got {','.join(texts)}") from None
-  if not numbers or numbers[0] < 1:
-    raise ValueError(f"{name} must be integers >= 1, got {','.join(texts) or 'none'}")
-  return numbers
+  numbers = positive_integers(texts)
+  if not numbers:
+    text = ",".join(texts)
+    raise ValueError(f"{name} must be integers >= 1, separated by commas, got {text!r}")
+  return tuple(dict.fromkeys(numbers))
+
+
+def positive_integers(texts: Sequence[str]) -> list[int]:
+  """The integers >= 1 that the texts are, in decimal digits; none if one of them is not."""
+  texts = [text.strip() for text in texts]
+  if not all(text.isascii() and text.isdigit() and int(text) for text in texts):
+    return []
+  return [int(text) for text in texts]
 
 
 def asks_for_help(argv: Sequence[str]) -> bool:

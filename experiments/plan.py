@@ -13,13 +13,12 @@ Exit codes: 0, 2 for bad input, 130 for Ctrl-C.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from absl import flags
 
-from experiments.command import answer, read_flags
+from experiments.command import answer, read_flags, read_integers
 from experiments.plan_advice import advice
 from experiments.plan_fit import fit_all, read_rows
 from experiments.plan_plot import plot
@@ -155,27 +154,25 @@ def _situation(
     cost_ratio=cost_ratio,
     drafting_share=drafting_share,
     rank_rates=(
-      geometric_rank_rates(alpha, _ASSUMED_RANKS)
-      if rates is None
-      else _numbers("rank_rates", rates, float)
+      geometric_rank_rates(alpha, _ASSUMED_RANKS) if rates is None else _rank_rates(rates)
     ),
     saturation_tokens=saturation,
-    batch_sizes=_numbers("batch_sizes", values.batch_sizes, int),
+    batch_sizes=read_integers("batch_sizes", values.batch_sizes),
     max_draft_length=longest_draft(acceptance, values.max_draft_length),
     max_nodes=values.max_nodes,
     rank_rates_assumed=rates is None,
   )
 
 
-def _numbers(name: str, texts: Sequence[str], kind: Callable[[str], Any]) -> tuple[Any, ...]:
+def _rank_rates(texts: Sequence[str]) -> tuple[float, ...]:
   """A list of numbers, none of them negative."""
   try:
-    numbers = tuple(kind(text) for text in texts)
+    numbers = tuple(float(text) for text in texts)
   except ValueError:
     numbers = ()
-  if not numbers or not all(number >= (1 if kind is int else 0) for number in numbers):
-    what = "integers >= 1" if kind is int else "numbers >= 0"
-    raise ValueError(f"{name} must be {what}, separated by commas, got {','.join(texts)!r}")
+  if not numbers or not all(number >= 0 for number in numbers):
+    text = ",".join(texts)
+    raise ValueError(f"rank_rates must be numbers >= 0, separated by commas, got {text!r}")
   return numbers
 
 

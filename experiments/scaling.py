@@ -99,8 +99,8 @@ def predict(values: flags.FlagValues) -> None:
     ValueError: for bad input.
   """
   settings = _settings(values)
-  batches = read_integers("batch_sizes", values.batch_sizes)
-  lengths = read_integers("draft_lengths", values.draft_lengths)
+  batches = sorted(read_integers("batch_sizes", values.batch_sizes))
+  lengths = sorted(read_integers("draft_lengths", values.draft_lengths))
   output = _output(values.output)
   parts, raw = [], []
   for setting in settings:

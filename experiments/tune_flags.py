@@ -10,6 +10,7 @@ from absl import flags as absl_flags
 
 from configs import base
 from experiments import flags
+from experiments.command import positive_integers, read_integers
 from experiments.mesh_flags import MeshOptions, define_mesh, read_mesh
 
 _DRAFT_LENGTHS = "2,4,6,10"
@@ -81,7 +82,7 @@ def parse(argv: Sequence[str], text: str) -> Options:
     settings=settings,
     prompts=values.prompts,
     limit=values.limit,
-    draft_lengths=_draft_lengths(values.draft_lengths),
+    draft_lengths=read_integers("draft_lengths", values.draft_lengths.split(",")),
     ngrams=_ngrams(values.ngrams),
     repeats=values.repeats,
     held_out=values.held_out,
@@ -123,17 +124,10 @@ def _define(values: absl_flags.FlagValues, argv: list[str]) -> None:
   )
 
 
-def _draft_lengths(text: str) -> tuple[int, ...]:
-  lengths = tuple(dict.fromkeys(_integers(text.split(","))))
-  if not lengths:
-    raise ValueError(f"draft_lengths must be integers >= 1, separated by commas, got {text!r}")
-  return lengths
-
-
 def _ngrams(text: str) -> tuple[tuple[int, int], ...]:
   pairs = []
   for part in text.split(","):
-    sizes = _integers(part.split(":"))
+    sizes = positive_integers(part.split(":"))
     if len(sizes) != 2 or sizes[0] < sizes[1]:
       raise ValueError(
         "ngrams must be pairs max_ngram:min_ngram with max_ngram >= min_ngram >= 1, separated by "
@@ -141,11 +135,3 @@ def _ngrams(text: str) -> tuple[tuple[int, int], ...]:
       )
     pairs.append((sizes[0], sizes[1]))
   return tuple(dict.fromkeys(pairs))
-
-
-def _integers(texts: Sequence[str]) -> list[int]:
-  """The positive integers that the texts are; none if one of them is not."""
-  texts = [text.strip() for text in texts]
-  if not all(text.isascii() and text.isdigit() and int(text) for text in texts):
-    return []
-  return [int(text) for text in texts]

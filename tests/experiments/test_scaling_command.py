@@ -64,8 +64,11 @@ def test_a_folder_with_a_config_is_a_model(tmp_path, capsys):
     (["--mesh=model:-1"], "not -1 for the rest"),
     (["--alpha=1.5"], "alpha"),
     (["--draft_length=0"], "draft_length"),
-    (["--batch_sizes=1,two"], "batch_sizes must be integers >= 1, got 1,two"),
-    (["--draft_lengths=0"], "draft_lengths must be integers >= 1, got 0"),
+    (
+      ["--batch_sizes=1,two"],
+      "batch_sizes must be integers >= 1, separated by commas, got '1,two'",
+    ),
+    (["--draft_lengths=0"], "draft_lengths must be integers >= 1, separated by commas, got '0'"),
     (["--draft_model=smollm2-135m"], "must have the target's vocabulary of 128256, got 49152"),
     (["--draft_model=llama-3.2-1b", "--drafter_cost=0.1"], "each say what a draft step costs"),
     (["--context=0"], "context"),
